@@ -1,0 +1,96 @@
+"""The words that a config may choose from: one enum a choice. Values are the words themselves."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Os(Enum):
+    linux = "linux"
+    windows = "windows"
+
+
+class Source(Enum):
+    """Where a model's weights come from; `declared` has none, only geometry and sizes."""
+
+    gguf = "gguf"
+    hf = "hf"
+    synthetic = "synthetic"
+    declared = "declared"
+
+
+class ExpertsMode(Enum):
+    auto = "auto"
+    full_arena = "full_arena"
+    resident = "resident"
+    budget = "budget"
+    mapped = "mapped"
+
+
+class FileIo(Enum):
+    auto = "auto"
+    buffered = "buffered"
+    direct = "direct"
+
+
+class Strategy(Enum):
+    auto = "auto"
+    mapped = "mapped"
+    unbuffered = "unbuffered"
+
+
+class Order(Enum):
+    auto = "auto"
+    chunked = "chunked"
+    layer_major = "layer_major"
+
+
+class Sampler(Enum):
+    greedy = "greedy"
+    sample = "sample"
+
+
+class KvFormat(Enum):
+    fp32 = "fp32"
+    fp16 = "fp16"
+    int8 = "int8"
+    q4_0 = "q4_0"
+
+
+class Arithmetic(Enum):
+    f32 = "f32"
+    bf16 = "bf16"
+    f16 = "f16"
+    q8 = "q8"
+
+
+class Template(Enum):
+    """Whether a text is wrapped in the model's chat template; auto: if the model has one."""
+
+    auto = "auto"
+    none = "none"
+    chat = "chat"
+
+
+class EmulateRam(Enum):
+    auto = "auto"
+    ledger = "ledger"
+    cgroup = "cgroup"
+    ballast = "ballast"
+
+
+class EmulateLinks(Enum):
+    none = "none"
+    throttle = "throttle"
+
+
+class Logits(Enum):
+    none = "none"
+    last = "last"
+    all = "all"
+
+
+class ModeName(Enum):
+    run = "run"
+    plan = "plan"
+    pack = "pack"

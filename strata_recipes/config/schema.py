@@ -1,0 +1,248 @@
+"""What a user may ask for: one dataclass a group, every leaf typed. Defaults live in conf/, checks in compose.py.
+
+A leaf's metadata says what its text means: `kind` is bytes, rate, count, number, share or text; `auto` that the word
+"auto" is allowed, `low` the smallest value. Sizes and rates are text or numbers on the way in and numbers afterwards.
+Dataclasses are not frozen (Hydra fills them); the Plan is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from strata_recipes.config.choices import (
+    Arithmetic,
+    EmulateLinks,
+    EmulateRam,
+    ExpertsMode,
+    FileIo,
+    KvFormat,
+    Logits,
+    ModeName,
+    Order,
+    Os,
+    Sampler,
+    Source,
+    Strategy,
+    Template,
+)
+
+if TYPE_CHECKING:  # what every reader sees, after compose has turned text into numbers
+    Bytes = int
+    Rate = float
+    Number = float
+    AutoCount = int | str
+    AutoBytes = int | str
+else:  # what OmegaConf accepts on the way in
+    Bytes = Rate = Number = AutoCount = AutoBytes = int | float | str
+
+
+def leaf(kind: str, default: Any = None, *, auto: bool = False, low: float = 0) -> Any:
+    """A field of the schema with its meaning; `None` as default stands for not stated."""
+    return field(default=default, metadata={"kind": kind, "auto": auto, "low": low})
+
+
+@dataclass
+class Gpu:
+    """The card; null facts are probed. `vram: 0` states that there is none."""
+
+    name: str | None = None
+    capability: str | None = None
+    vram: Bytes | None = leaf("bytes")
+    free: Bytes | None = leaf("bytes")  # of vram, before this process; null: all of it on a declared PC
+    reserve: AutoBytes = leaf("bytes", "auto", auto=True)  # VRAM left free for display and driver
+    bandwidth: Rate | None = leaf("rate")
+    flops: Number | None = leaf("number")
+    pcie: Rate | None = leaf("rate")
+
+
+@dataclass
+class Cpu:
+    cores: int | None = leaf("count", low=1)
+    bandwidth: Rate | None = leaf("rate")
+    flops: Number | None = leaf("number")
+
+
+@dataclass
+class Drive:
+    direct: Rate | None = leaf("rate")
+    faults: Rate | None = leaf("rate")
+    cached: Rate | None = leaf("rate")
+
+
+@dataclass
+class Hardware:
+    """Facts of a PC: stated here, or null and then probed on this one."""
+
+    name: str = "auto"
+    os: Os | None = None
+    ram: Bytes | None = leaf("bytes", low=1)
+    available: Bytes | None = leaf("bytes")  # RAM a new process can take at the start
+    headroom: AutoBytes = leaf("bytes", "auto", auto=True)  # RAM left free
+    cpu: Cpu = field(default_factory=Cpu)
+    gpu: Gpu = field(default_factory=Gpu)
+    drive: Drive = field(default_factory=Drive)
+    probed: list[str] = field(default_factory=list)  # filled by the probe: keys whose value was found, not stated
+
+
+@dataclass
+class Geometry:
+    """A declared or synthetic model's shape; names as in pack.index.Geometry. Null: read from the source."""
+
+    num_layers: int | None = leaf("count", low=1)
+    hidden: int | None = leaf("count", low=1)
+    vocab: int | None = leaf("count", low=1)
+    context_length: int | None = leaf("count", low=1)
+    norm_eps: Number | None = leaf("number")
+    attention_interval: int | None = leaf("count", low=1)
+    gdn_key_heads: int | None = leaf("count", low=1)
+    gdn_value_heads: int | None = leaf("count", low=1)
+    gdn_head_dim: int | None = leaf("count", low=1)
+    gdn_conv: int | None = leaf("count", low=1)
+    query_heads: int | None = leaf("count", low=1)
+    kv_heads: int | None = leaf("count", low=1)
+    head_dim: int | None = leaf("count", low=1)
+    rotary_dim: int | None = leaf("count", low=2)
+    rope_base: Number | None = leaf("number", low=1)
+    rope_sections: list[int] | None = None
+    indexer_heads: int | None = leaf("count", low=1)
+    indexer_dim: int | None = leaf("count", low=1)
+    index_block: int | None = leaf("count", low=1)
+    index_budget: int | None = leaf("count", low=1)
+    streams: int | None = leaf("count", low=2)
+    stream_rank: int | None = leaf("count", low=1)
+    num_experts: int | None = leaf("count", low=1)
+    top_k: int | None = leaf("count", low=1)
+    expert_width: int | None = leaf("count", low=1)
+    shared_width: int | None = leaf("count", low=1)
+    ngram_layers: list[int] | None = None
+    ngram_size: int | None = leaf("count", low=2)
+    ngram_heads: int | None = leaf("count", low=1)
+    ngram_width: int | None = leaf("count", low=1)
+    ngram_conv: int | None = leaf("count", low=1)
+    ngram_rows: int | None = leaf("count")
+
+
+@dataclass
+class ExpertFormats:
+    """So many layers, in order, whose experts are stored so."""
+
+    layers: int = leaf("count", 1, low=1)
+    gate: str = "Q2_0"
+    up: str = "Q2_0"
+    down: str = "Q2_0"
+
+
+@dataclass
+class Model:
+    name: str = "demo"
+    kind: Source = Source.gguf
+    source: str | None = None  # a GGUF file (any shard of a split one) or a Hugging Face folder; null: shipped demo
+    pack: str | None = None  # folder of the pack; null: a cache folder keyed by the source
+    scale_of: str | None = None  # named model of which this one is a scale model: budgets shrink with expert bytes
+    geometry: Geometry = field(default_factory=Geometry)
+    experts: list[ExpertFormats] = field(default_factory=list)
+    dense: str | None = None  # format of the dense tensors of a declared or synthetic model
+    seed: int | None = leaf("count")  # synthetic weights
+    skew: Number | None = leaf("number")  # synthetic router: lognormal sigma of its row norms
+    note: str | None = None  # what of the above is a fit or an estimate
+
+
+@dataclass
+class Experts:
+    """Where experts live: hottest first into VRAM slots, then RAM, the file keeps the rest."""
+
+    mode: ExpertsMode = ExpertsMode.auto
+    slots: AutoCount = leaf("count", "auto", auto=True)
+    ram_budget: Bytes | None = leaf("bytes")  # for mode budget
+    file_io: FileIo = FileIo.auto
+    profile: str | None = None  # .npz with (layer, expert) pairs, hottest first; null: the pack's
+    verify: bool = False  # check blob checksums on the way in, and write those of both tiers to identity.json
+
+
+@dataclass
+class Startup:
+    strategy: Strategy = Strategy.auto
+
+
+@dataclass
+class Prefill:
+    order: Order = Order.auto
+    chunk: AutoCount = leaf("count", "auto", auto=True, low=1)
+
+
+@dataclass
+class Decode:
+    sampler: Sampler = Sampler.greedy
+    max_new_tokens: int = leaf("count", 256)
+    stop_at_eos: bool = True
+    temperature: Number | None = leaf("number")  # the last four: sampler sample only
+    top_k: int | None = leaf("count")
+    top_p: Number | None = leaf("share")
+    seed: int | None = leaf("count")
+
+
+@dataclass
+class Kv:
+    format: KvFormat = KvFormat.fp32
+    max_context: AutoCount = leaf("count", "auto", auto=True, low=1)
+
+
+@dataclass
+class Compute:
+    arithmetic: Arithmetic = Arithmetic.f32
+    threads: AutoCount = leaf("count", "auto", auto=True, low=1)
+
+
+@dataclass
+class Message:
+    role: str = "user"
+    content: str = ""
+
+
+@dataclass
+class Workload:
+    """The prompt. Of several sources the first stated wins: token_ids_file, tokens, text_file, messages, text."""
+
+    token_ids_file: str | None = None  # .npy, or .npz with `ids`
+    tokens: int | None = leaf("count")  # a synthetic prompt of that length
+    seed: int | None = leaf("count")  # of the synthetic prompt
+    text_file: str | None = None
+    messages: list[Message] = field(default_factory=list)
+    text: str | None = None
+    template: Template = Template.auto
+
+
+@dataclass
+class Emulate:
+    """How another PC is stood in for here."""
+
+    ram: EmulateRam = EmulateRam.auto
+    links: EmulateLinks = EmulateLinks.none
+
+
+@dataclass
+class Mode:
+    name: ModeName = ModeName.run
+
+
+@dataclass
+class Results:
+    root: str = "results"
+    logits: Logits = Logits.none
+
+
+@dataclass
+class Config:
+    hardware: Hardware = field(default_factory=Hardware)
+    model: Model = field(default_factory=Model)
+    experts: Experts = field(default_factory=Experts)
+    startup: Startup = field(default_factory=Startup)
+    prefill: Prefill = field(default_factory=Prefill)
+    decode: Decode = field(default_factory=Decode)
+    kv: Kv = field(default_factory=Kv)
+    compute: Compute = field(default_factory=Compute)
+    workload: Workload = field(default_factory=Workload)
+    emulate: Emulate = field(default_factory=Emulate)
+    mode: Mode = field(default_factory=Mode)
+    results: Results = field(default_factory=Results)
