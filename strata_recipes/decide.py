@@ -1,0 +1,225 @@
+"""Config, machine and pack in, plan out: candidates are planned, timed, and the fastest that fits is kept. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strata_recipes.config.schema import Config
+from strata_recipes.machine.facts import Machine
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAND_IN, total
+from strata_recipes.plan.compute import plan_compute, plan_model
+from strata_recipes.plan.decode import plan_decode
+from strata_recipes.plan.experts import Placement, Room, Sizes, placements
+from strata_recipes.plan.file_io import FileIoChoice, choose_file_io
+from strata_recipes.plan.kv import plan_kv
+from strata_recipes.plan.limits import is_scaled, shrink, stands_in
+from strata_recipes.plan.notes import emulation, mtp_decision, notes
+from strata_recipes.plan.plan import PLAN_VERSION, Budget, Decision, ExpertsPlan, OutputPlan, Plan, Share
+from strata_recipes.plan.prefill import plan_prefill
+from strata_recipes.plan.requests import check_requests, unused
+from strata_recipes.plan.sizing import Case, Shape, ram_left, shape_of
+from strata_recipes.plan.startup import plan_startup
+from strata_recipes.plan.workload import estimated_tokens, plan_workload
+from strata_recipes.schedule.startup import default_order
+from strata_recipes.simulate.routing import DEFAULT_SKEW
+from strata_recipes.simulate.simulate import Load, Timed, predict
+from strata_recipes.units import figure, gib
+
+DEFAULT_ORDER = "expert id, then layer"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One placement with its budgets, how the file is read, and its times."""
+
+    placement: Placement
+    vram: Budget
+    ram: Budget
+    file_io: FileIoChoice
+    timed: Timed
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Faster first; of two alike the one that takes less RAM."""
+        return float(f"{self.timed.total_s:.6g}"), self.ram.used_bytes
+
+    def __str__(self) -> str:
+        p = self.timed.prediction
+        rates = f"{figure(p.prefill_s)} s prompt, {figure(p.decode_tokens_per_s)} tokens/s"
+        held = f" of {gib(self.placement.ram_bytes)}" if self.placement.mode == "budget" else ""
+        return f"{self.placement.mode}{held} {figure(self.timed.total_s)} s ({figure(p.ready_s)} s ready, {rates})"
+
+
+def build_plan(
+    config: Config,
+    machine: Machine,
+    pack: PackIndex,
+    prompt_tokens: int | None = None,
+    *,
+    scale_of: PackIndex | None = None,
+    order: Sequence[tuple[int, int]] | None = None,
+) -> Plan:
+    """The plan of a run; ConfigError or PlanError where there is none.
+
+    `prompt_tokens` None: estimated, and said so. `scale_of`: the index of model.scale_of, used where budgets are declared.
+    `order`: the pack's profile, hottest first; None: expert id, then layer.
+    """
+    tokens = estimated_tokens(config.workload) if prompt_tokens is None else prompt_tokens
+    check_requests(config, machine, pack, tokens)
+    case = Case(config, machine, pack, tokens, scale_of if is_scaled(machine, scale_of) else None)
+    shape = shape_of(case)
+    options = sorted(_options(case, shape, default_order(pack) if order is None else order), key=lambda option: option.rank)
+    counted = prompt_tokens is not None or plan_workload(config.workload).source == "tokens"
+    return _plan(case, shape, options, counted)
+
+
+def _options(case: Case, shape: Shape, order: Sequence[tuple[int, int]]) -> list[Option]:
+    found, gpu = shape.memories, case.machine.gpu is not None
+    in_ram = not gpu or stands_in(case.machine)
+    room = Room(found.vram.free_bytes, ram_left(case, found), gpu, in_ram)
+    asked = dataclasses.replace(case.config.experts, ram_budget=_ram_budget(case))
+    return [_option(case, shape, placement) for placement in placements(asked, Sizes(case.pack, order), room)]
+
+
+def _ram_budget(case: Case) -> int | None:
+    stated = case.config.experts.ram_budget
+    return None if stated is None else shrink(stated, case.pack, case.scale_of)
+
+
+def _option(case: Case, shape: Shape, placement: Placement) -> Option:
+    vram, ram = _budgets(case, shape, placement)
+    found = shape.memories
+    asked, cache = case.config.experts.file_io.value, found.cache_bytes
+    file_io = choose_file_io(asked, case.machine.os, cache, ram.used_bytes, placement.file_bytes, found.cache_room_bytes)
+    load = Load(
+        placement.vram_slots,
+        placement.ram_blobs,
+        placement.file_blobs,
+        placement.vram_bytes,
+        placement.ram_bytes,
+        file_io.value,
+        max(0, cache - ram.used_bytes),
+        bool(case.pack.profile_id),
+        _skew(case.config),
+        case.prompt_tokens,
+        shape.chunk,
+        case.config.decode.max_new_tokens,
+        case.config.kv.format.value,
+    )
+    return Option(placement, vram, ram, file_io, predict(case.pack, case.machine, load))
+
+
+def _budgets(case: Case, shape: Shape, placement: Placement) -> tuple[Budget, Budget]:
+    vram, ram = shape.memories.vram, shape.memories.ram
+    slots = Share(SLOTS, placement.vram_bytes)
+    if case.machine.gpu is None:  # slots are an arena in RAM: both budgets name it
+        of_vram = Budget("vram", placement.vram_bytes, "no GPU: slots are an arena in RAM, counted in the RAM budget", (slots,))
+        there = Share(ARENA, placement.vram_bytes)
+    else:
+        of_vram = Budget("vram", vram.limit_bytes, vram.because, (*vram.fixed, slots))
+        there = Share(STAND_IN, of_vram.used_bytes if stands_in(case.machine) else 0)
+    parts = [*ram.fixed, there, Share(BLOBS, placement.ram_bytes)]
+    return of_vram, Budget("ram", ram.limit_bytes, ram.because, tuple(part for part in parts if part.num_bytes))
+
+
+def _plan(case: Case, shape: Shape, options: list[Option], counted: bool) -> Plan:
+    config, machine, pack, best = case.config, case.machine, case.pack, options[0]
+    place, g = best.placement, pack.geometry
+    new_tokens = config.decode.max_new_tokens
+    compute, compute_why = plan_compute(config.compute, machine)
+    startup, startup_why = plan_startup(place, machine)
+    prefill, prefill_why = plan_prefill(config.prefill, g, shape.chunk, shape.rows, shape.context, case.prompt_tokens)
+    kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
+    mtp = mtp_decision(pack, kv.format, kv.max_context)
+    decisions = [*_expert_decisions(case, shape, options), startup_why, *prefill_why, kv_why, *compute_why, *([mtp] if mtp else [])]
+    return Plan(
+        version=PLAN_VERSION,
+        hardware=machine.name,
+        os=machine.os,
+        model=plan_model(config.model, pack, shape.memories.scale),
+        vram_slots=place.vram_slots,
+        ram_blobs=place.ram_blobs,
+        file_blobs=place.file_blobs,
+        vram=best.vram,
+        ram=best.ram,
+        experts=_experts_plan(case, best),
+        startup=startup,
+        prefill=prefill,
+        decode=plan_decode(config.decode),
+        kv=kv,
+        compute=compute,
+        workload=plan_workload(config.workload),
+        output=OutputPlan(config.results.logits.value),
+        emulate=emulation(case),
+        predicted=best.timed.prediction,
+        decisions=tuple(decisions),
+        notes=(*notes(case, shape, counted), *_routing_notes(case, best), *unused(config, machine, place.file_blobs)),
+    )
+
+
+def _experts_plan(case: Case, best: Option) -> ExpertsPlan:
+    place = best.placement
+    return ExpertsPlan(
+        mode=place.mode,
+        order=case.pack.profile_id or DEFAULT_ORDER,
+        vram_bytes=place.vram_bytes,
+        ram_bytes=place.ram_bytes,
+        file_bytes=place.file_bytes,
+        file_io=best.file_io.value,
+        file_io_threshold_bytes=best.file_io.threshold_bytes,
+        verify=case.config.experts.verify,
+        ram_start=place.ram_start if place.ram_start < place.vram_slots else None,
+    )
+
+
+def _expert_decisions(case: Case, shape: Shape, options: list[Option]) -> list[Decision]:
+    best, asked = options[0], case.config.experts
+    place = best.placement
+    others = f"then {options[1]}" if options[1:] else "nothing else fits"
+    mode = f"auto: {best}, {others}" if asked.mode.value == "auto" else f"stated: {best}"
+    return [
+        Decision("experts.mode", place.mode, mode),
+        _slots_decision(case, shape, best),
+        _ram_decision(case, best),
+        best.file_io.decision,
+    ]
+
+
+def _slots_decision(case: Case, shape: Shape, best: Option) -> Decision:
+    place, total_experts = best.placement, case.pack.geometry.total_experts
+    if case.machine.gpu is None:
+        why = "no GPU, so no slots" if not place.vram_slots else "stated; without a GPU they are an arena in RAM"
+    else:
+        how = "stated" if isinstance(case.config.experts.slots, int) else "auto"
+        left = shape.memories.vram.free_bytes
+        parts = gib(total(shape.memories.vram.fixed))
+        why = (
+            f"{how}: {gib(best.vram.limit_bytes)} of VRAM less {parts} of other parts leave {gib(left)}, slots take {gib(place.vram_bytes)}"
+        )
+    return Decision("experts.slots", place.vram_slots, f"{why}; {place.vram_slots / total_experts:.1%} of {total_experts:,} experts")
+
+
+def _ram_decision(case: Case, best: Option) -> Decision:
+    place, ram = best.placement, best.ram
+    left = ram.limit_bytes - ram.used_bytes
+    held = f"{gib(place.ram_bytes)} of experts in a budget of {gib(ram.limit_bytes)}, {gib(left)} of it left"
+    why = f"{held}; {gib(place.file_bytes)} stay in the file"
+    if case.config.experts.ram_budget is not None:
+        why = f"experts.ram_budget={gib(case.config.experts.ram_budget)}{' at scale' if case.scale_of else ''}: {why}"
+    return Decision("experts.ram_blobs", place.ram_blobs, why)
+
+
+def _routing_notes(case: Case, best: Option) -> list[str]:
+    skew, share = _skew(case.config), best.timed.vram_hit_share
+    source = "stated" if case.config.model.skew is not None else "the seed model's, not measured on this one"
+    heat = f"predicted with a router skew of {skew:g} ({source})"
+    if not case.pack.profile_id:
+        return [f"{heat}; without a profile slots are filled by expert id, so {share:.0%} of a token's choices find one"]
+    return [f"{heat}; slots hold the hottest, so {share:.0%} of a token's choices find one"]
+
+
+def _skew(config: Config) -> float:
+    return DEFAULT_SKEW if config.model.skew is None else float(config.model.skew)

@@ -1,0 +1,141 @@
+"""How many bytes each part of a run takes besides the experts: sums and sizes of a geometry. Knows no machine.
+
+Legend: T tokens of a chunk, H hidden, S streams, I expert width, k experts a token, V vocabulary; activations are float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from strata_recipes.pack.index import Geometry, PackIndex
+from strata_recipes.pack.layout import TOKEN_EMBEDDING
+from strata_recipes.plan.plan import Share
+
+F32_BYTES = 4
+ID_BYTES = 8
+INT8_SCALE_EVERY, INT8_SCALE_BYTES = 64, 2  # one fp16 scale for 64 values
+Q4_0_VALUES, Q4_0_BYTES = 32, 18
+STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
+
+DENSE, EMBEDDING = "dense weights", "token embedding"
+BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
+SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
+
+
+def total(parts: Iterable[Share]) -> int:
+    return sum(part.num_bytes for part in parts)
+
+
+def kv_row_bytes(values: int, kv_format: str) -> int:
+    """Bytes of one head's key or value row."""
+    match kv_format:
+        case "fp32":
+            return values * 4
+        case "fp16":
+            return values * 2
+        case "int8":
+            return values + -(-values // INT8_SCALE_EVERY) * INT8_SCALE_BYTES
+        case "q4_0":
+            return -(-values // Q4_0_VALUES) * Q4_0_BYTES
+    raise ValueError(f"kv format {kv_format!r} is not one of fp32, fp16, int8, q4_0")
+
+
+def kv_cell_bytes(g: Geometry, kv_format: str) -> int:
+    """Keys and values of one token in one attention layer."""
+    return 2 * g.kv_heads * kv_row_bytes(g.head_dim, kv_format)
+
+
+def state_parts(g: Geometry, kv_format: str, max_context: int) -> tuple[Share, ...]:
+    """What a sequence of up to `max_context` tokens keeps, exact to the byte; all but keys, values and ids is float32."""
+    attention = len(g.attention_layers)
+    linear, ngram = g.num_layers - attention, len(g.ngram_layers)
+    blocks = -(-max_context // g.index_block)  # one pooled key a block
+    mixed = (2 * g.gdn_key_heads + g.gdn_value_heads) * g.gdn_head_dim
+    taps = (g.ngram_conv - 1) * g.ngram_size  # the n-gram convolution is dilated by ngram_size
+    return (
+        Share("keys and values", attention * max_context * kv_cell_bytes(g, kv_format)),
+        # the pooled keys, and the raw keys of the block that is not whole yet
+        Share("index keys", attention * (blocks + g.index_block) * g.indexer_dim * F32_BYTES),
+        Share("recurrent state", linear * g.gdn_value_heads * g.gdn_head_dim**2 * F32_BYTES),
+        Share("n-gram history", ngram * (g.ngram_size - 1) * ID_BYTES),
+        Share("convolution state", (linear * (g.gdn_conv - 1) * mixed + ngram * taps * g.streams * g.hidden) * F32_BYTES),
+    )
+
+
+def state_bytes(g: Geometry, kv_format: str, max_context: int) -> int:
+    """The one figure for a context's memory: the plan, its refusals and the allocation all use it."""
+    return total(state_parts(g, kv_format, max_context))
+
+
+def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tuple[Share, ...]:
+    """Working memory of one pass over `rows` tokens: what lives at once in the worst layer, buffers reused by all layers."""
+    wide, query = g.streams * g.hidden, g.query_heads * g.head_dim
+    value = g.gdn_value_heads * g.gdn_head_dim
+    blocks, selected = -(-context // g.index_block), min(context, g.index_budget + g.index_block)
+    # query, gate and output; keys and values; indexer queries and one score a block; scores of the selected tokens
+    attention = 3 * query + 2 * g.kv_heads * g.head_dim + g.indexer_heads * g.indexer_dim + blocks + g.query_heads * selected
+    # mixed q|k|v before and after the convolution, gate, output
+    delta_net = 2 * (2 * g.gdn_key_heads * g.gdn_head_dim + value) + 2 * value
+    ngram = 3 * wide + (g.ngram_size - 1) * g.ngram_heads * g.ngram_width if g.ngram_layers else 0
+    per_row = (
+        ("residual streams", 2 * wide + g.stream_rank),  # before and after a half
+        ("expert inputs and sums", 2 * g.hidden + 2 * g.top_k),  # x, acc, ids and weights
+        ("rows of one expert", 2 * g.hidden + 2 * g.expert_width),  # all rows may choose the same expert
+        ("mixer activations", max(attention, delta_net, ngram)),
+    )
+    parts = [Share(name, rows * values * F32_BYTES) for name, values in per_row]
+    return (*parts, Share("logits", logits_rows * g.vocab * F32_BYTES))
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a run asks of memory besides experts."""
+
+    device: str  # "cuda" or "cpu"
+    arithmetic: str
+    kv_format: str
+    context: int
+    rows: int  # tokens of the largest pass
+    logits_rows: int
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The parts of both memories that are there whatever the experts do."""
+
+    vram: tuple[Share, ...]
+    ram: tuple[Share, ...]
+
+
+def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
+    """On a GPU dense weights, state and buffers take VRAM; without one all of it takes RAM."""
+    g = pack.geometry
+    state = state_parts(g, demand.kv_format, demand.context)
+    buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows)))
+    embedding = Share(EMBEDDING, embedding_bytes(pack))
+    if demand.device == "cpu":
+        dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
+        return Fixed((), (embedding, dense, *state, buffers, Share(STAGE, 2 * max_stride(pack))))
+    dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
+    ring = Share(RING, STAGE_SLOTS * pack.max_blob_bytes)
+    return Fixed((dense, *state, buffers, ring), (embedding, Share(STAGE, STAGE_SLOTS * max_stride(pack))))
+
+
+def embedding_bytes(pack: PackIndex) -> int:
+    """The token embedding, as stored: rows are looked up, so it stays in RAM."""
+    return sum(t.num_bytes for t in pack.dense if t.name == TOKEN_EMBEDDING)
+
+
+def dense_values(pack: PackIndex) -> int:
+    """Weights of the dense tensors without the token embedding: CPU arithmetic keeps them expanded."""
+    found = 0
+    for tensor in pack.dense:
+        if tensor.name != TOKEN_EMBEDDING:
+            found += math.prod(tensor.shape)
+    return found
+
+
+def max_stride(pack: PackIndex) -> int:
+    return max(layer.stride for layer in pack.layers)

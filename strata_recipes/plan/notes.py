@@ -1,0 +1,65 @@
+"""What a person should know of a plan besides its decisions: guesses, emulation, settings in vain. One sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strata_recipes.machine.facts import ESTIMATED
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.budget import F32_BYTES, dense_values, kv_cell_bytes
+from strata_recipes.plan.limits import BUDGET_FACTS, stands_in
+from strata_recipes.plan.plan import Decision
+from strata_recipes.plan.sizing import Case, Shape
+from strata_recipes.units import gib
+
+
+def emulation(case: Case) -> tuple[str, ...]:
+    """How memory and links of another PC are stood in for."""
+    machine = case.machine
+    if stands_in(machine):
+        return ("vram: an arena in RAM, held to its budget by the ledger",)
+    if any(fact in machine.probed for fact in BUDGET_FACTS):
+        return ()
+    memory = ("vram: ledger",) if machine.gpu is not None else ()
+    return (*memory, "ram: ledger", "links: not held to the profile's rates")
+
+
+def notes(case: Case, shape: Shape, counted: bool) -> Iterator[str]:
+    """In the order in which they matter."""
+    machine, pack = case.machine, case.pack
+    if not counted:
+        yield f"the prompt was not counted: {case.prompt_tokens:,} tokens are an estimate from the config"
+    if shape.memories.scale != 1.0 and case.scale_of is not None:
+        yield (
+            f"{pack.name} is a scale model of {case.scale_of.name}: of {machine.name}'s VRAM and RAM it gets what that model would leave "
+            f"for its experts, times {shape.memories.scale:.3g} (expert bytes to expert bytes), plus its own other parts; "
+            f"context is the workload's, link rates are not scaled"
+        )
+    elif case.config.model.scale_of is not None:
+        yield f"model.scale_of={case.config.model.scale_of} shrinks nothing here: {machine.name}'s budgets are not declared, but its own"
+    estimated = sorted(fact.removesuffix(ESTIMATED) for fact in machine.probed if fact.endswith(ESTIMATED))
+    if estimated:
+        yield f"not measured on this PC but assumed: {', '.join(f'hardware.{fact}' for fact in estimated)}"
+    if machine.gpu is not None:
+        values = dense_values(pack)
+        yield (
+            f"this version has no CUDA kernels: a run stands in with the CPU's, whose dense weights take {gib(values * F32_BYTES)} "
+            f"of this PC's RAM as float32 beside the plan's budgets"
+        )
+    yield from pack.notes
+
+
+def mtp_decision(pack: PackIndex, kv_format: str, context: int) -> Decision | None:
+    """What a multi-token-prediction layer would take: this version holds none, other engines do."""
+    g = pack.geometry
+    if not g.attention_layers:
+        return None
+    prefix = f"blk.{g.attention_layers[-1]}."
+    dense = sum(t.num_bytes for t in pack.dense if t.name.startswith(prefix))
+    cells = context * kv_cell_bytes(g, kv_format)
+    slots = (dense + cells) * g.total_experts / pack.experts_bytes
+    because = (
+        f"drafting is not built in this version; an engine that holds the model's MTP layer gives one more attention layer {cells:,} B "
+        f"of keys and values at this context and about {dense:,} B of dense weights, {gib(cells + dense)} or {slots:,.0f} slots"
+    )
+    return Decision("model.mtp", 0, because)

@@ -1,0 +1,170 @@
+"""The plan: what will be done, decided to the byte, each decision with its reason. Frozen values, JSON both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice: its config key or subject, what was chosen, and why, with the numbers (the runner-up's too)."""
+
+    name: str
+    value: str | int | float | bool | None
+    because: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """A named part of a budget."""
+
+    name: str
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One memory: what may be used, what for. The parts never sum to more than `limit_bytes`."""
+
+    name: str  # vram or ram
+    limit_bytes: int  # usable: available less reserve or headroom
+    because: str
+    parts: tuple[Share, ...]
+
+    @property
+    def used_bytes(self) -> int:
+        return sum(part.num_bytes for part in self.parts)
+
+    def part(self, name: str) -> int:
+        """Bytes of a named part, 0 where the budget has none."""
+        return sum(part.num_bytes for part in self.parts if part.name == name)
+
+
+@dataclass(frozen=True)
+class ExpertsPlan:
+    """Experts by tier: the first `vram_slots` of the order in VRAM, the next `ram_blobs` in RAM, the rest in the file."""
+
+    mode: str
+    order: str  # "expert id, then layer", or the profile's id
+    vram_bytes: int  # payload of the slots
+    ram_bytes: int
+    file_bytes: int
+    file_io: str  # buffered or direct
+    file_io_threshold_bytes: int  # buffered while RAM available after the copy is at least this
+    verify: bool
+    ram_start: int | None = None  # RAM also holds the order's blobs from here to vram_slots (full_arena: 0); None: none of them
+
+
+@dataclass(frozen=True)
+class StartupPlan:
+    strategy: str
+    fill_bytes: int  # into VRAM slots
+    copy_bytes: int  # into the RAM tier
+
+
+@dataclass(frozen=True)
+class PrefillPlan:
+    order: str
+    chunk: int  # tokens of one mixer pass: the grid
+    prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    sampler: str
+    max_new_tokens: int
+    stop_at_eos: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class KvPlan:
+    format: str
+    max_context: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class ComputePlan:
+    arithmetic: str
+    threads: int
+    device: str  # "cpu", or "cuda" of the planned PC
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    name: str
+    pack_id: str
+    pack: str  # folder as the user stated it, or "cache"
+    scale: float  # budgets were multiplied by this (1.0: not a scale model)
+    shape_id: str = ""  # xxh3-64 hex over geometry, formats and sizes: what exactly was planned for
+
+
+@dataclass(frozen=True)
+class WorkloadPlan:
+    """Which prompt: its source and what fixes its content."""
+
+    source: str  # token_ids_file, tokens, text_file, messages or text
+    template: str
+    digest: str  # xxh3-64 hex over what the config states of it
+    seed: int
+
+
+@dataclass(frozen=True)
+class OutputPlan:
+    logits: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds and rates from the simulator; a prediction, never shown as a measurement."""
+
+    ready_s: float
+    prefill_s: float
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    version: int
+    hardware: str
+    os: str
+    model: ModelPlan
+    vram_slots: int
+    ram_blobs: int
+    file_blobs: int
+    vram: Budget
+    ram: Budget
+    experts: ExpertsPlan
+    startup: StartupPlan
+    prefill: PrefillPlan
+    decode: DecodePlan
+    kv: KvPlan
+    compute: ComputePlan
+    workload: WorkloadPlan
+    output: OutputPlan
+    emulate: tuple[str, ...]  # how memory and links of another PC are stood in for
+    predicted: Prediction
+    decisions: tuple[Decision, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """The plan as indented JSON, keys in the order above; the same plan gives the same bytes."""
+        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def plan_dict(text: str) -> dict[str, Any]:
+    """A plan.json as plain data, for comparing two plans."""
+    data = json.loads(text)
+    if data.get("version") != PLAN_VERSION:
+        raise ValueError(f"plan.json has version {data.get('version')!r}, this build reads {PLAN_VERSION}")
+    return dict(data)

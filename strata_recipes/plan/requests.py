@@ -1,0 +1,107 @@
+"""What a config asks for that cannot be had: all faults at once, before anything is sized. And what it states in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strata_recipes.config.choices import (
+    Arithmetic,
+    EmulateLinks,
+    EmulateRam,
+    ExpertsMode,
+    FileIo,
+    Order,
+    Sampler,
+    Source,
+    Strategy,
+    Template,
+)
+from strata_recipes.config.schema import Config
+from strata_recipes.errors import ConfigError
+from strata_recipes.machine.facts import Machine
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.workload import stated_sources
+from strata_recipes.units import gib
+
+SAMPLE_ONLY = ("temperature", "top_k", "top_p", "seed")
+
+
+def check_requests(config: Config, machine: Machine, pack: PackIndex, prompt_tokens: int) -> None:
+    """ConfigError with every fault."""
+    faults = [*_not_built(config), *_facts(machine), *_contradictions(config, machine, pack)]
+    if prompt_tokens < 1:
+        faults.append("the prompt is empty (0 tokens): state workload.text, workload.text_file, workload.messages or workload.tokens")
+    if faults:
+        raise ConfigError(faults)
+
+
+def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
+    """Settings that are stated and change nothing here: one sentence each."""
+    won, *lost = stated_sources(config.workload) or ["text"]
+    for name in lost:
+        yield f"workload.{name} is not used: workload.{won} comes first"
+    if won != "tokens" and config.workload.seed is not None:
+        yield "workload.seed is not used: it belongs to workload.tokens"
+    if machine.gpu is None and config.hardware.gpu.reserve != "auto":
+        yield "hardware.gpu.reserve is not used: this PC has no GPU"
+    if file_blobs == 0 and config.experts.file_io is not FileIo.auto:
+        yield f"experts.file_io={config.experts.file_io.value} has nothing to read: no expert stays in the file"
+    if config.decode.sampler is Sampler.sample and config.decode.temperature == 0:
+        yield "decode.top_k, top_p and seed are not used: temperature 0 takes the most likely token"
+
+
+def _not_built(config: Config) -> Iterator[str]:
+    if config.startup.strategy is Strategy.unbuffered:
+        yield "startup.strategy=unbuffered is not built in this version: use startup=mapped or startup=auto"
+    if config.prefill.order is Order.layer_major:
+        yield "prefill.order=layer_major is not built in this version: use prefill=chunked or prefill=auto"
+    if config.emulate.ram in (EmulateRam.cgroup, EmulateRam.ballast):
+        yield f"emulate.ram={config.emulate.ram.value} is not built in this version: use emulate.ram=ledger or auto"
+    if config.emulate.links is EmulateLinks.throttle:
+        yield "emulate.links=throttle is not built in this version: use emulate.links=none"
+
+
+def _facts(machine: Machine) -> Iterator[str]:
+    rates = {
+        "cpu.bandwidth": machine.cpu.bandwidth,
+        "cpu.flops": machine.cpu.flops,
+        "drive.direct": machine.drive.direct,
+        "drive.faults": machine.drive.faults,
+        "drive.cached": machine.drive.cached,
+    }
+    if machine.gpu is not None:
+        rates |= {f"gpu.{name}": getattr(machine.gpu, name) for name in ("bandwidth", "flops", "pcie")}
+    for name, rate in rates.items():
+        if rate <= 0:
+            yield f"hardware.{name}={rate:g} never ends: state a rate above 0, or null to have it probed"
+    if machine.ram_available_bytes > machine.ram_bytes:
+        yield (
+            f"hardware.available={gib(machine.ram_available_bytes)} is more than hardware.ram={gib(machine.ram_bytes)}: "
+            f"lower the first or raise the second"
+        )
+
+
+def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterator[str]:
+    experts, decode, workload = config.experts, config.decode, config.workload
+    if experts.ram_budget is not None and experts.mode not in (ExpertsMode.auto, ExpertsMode.budget):
+        yield f"experts.ram_budget={gib(experts.ram_budget)} does not go with experts.mode={experts.mode.value}: use experts=budget"
+    total = pack.geometry.total_experts
+    if isinstance(experts.slots, int) and experts.slots > total:
+        yield f"experts.slots={experts.slots:,} is more than the model's {total:,} experts: use at most that, or auto"
+    if experts.file_io is FileIo.direct and machine.os == "windows":
+        yield "experts.file_io=direct is not built for Windows in this version: use buffered or auto"
+    model = config.model
+    if model.seed is not None and model.kind is not Source.synthetic:
+        yield f"model.seed={model.seed} does not go with model.kind={model.kind.value}: only synthetic weights are drawn"
+    for name in SAMPLE_ONLY:
+        if decode.sampler is Sampler.greedy and getattr(decode, name) is not None:
+            yield f"decode.{name}={getattr(decode, name)} does not go with decode.sampler=greedy: use decode=sample"
+    won = next(iter(stated_sources(workload)), "text")
+    if won in ("token_ids_file", "tokens") and workload.template is Template.chat:
+        yield f"workload.template=chat does not go with workload.{won}, which is token ids already: use template=none"
+    if config.compute.arithmetic is Arithmetic.bf16 and machine.gpu is not None and _version(machine.gpu.capability) < (8, 0):
+        yield f"compute.arithmetic=bf16 wants compute capability 8.0, {machine.gpu.name} has {machine.gpu.capability}: use f16"
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split(".") if part.isdigit())

@@ -1,0 +1,98 @@
+"""The largest grid and the context that a PC's budgets hold, before experts. Raises PlanError where none fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strata_recipes.config.choices import Logits
+from strata_recipes.config.schema import Config
+from strata_recipes.errors import PlanError
+from strata_recipes.machine.facts import Machine
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.budget import Demand, total
+from strata_recipes.plan.kv import max_context
+from strata_recipes.plan.limits import Memories, Memory, memories, stands_in
+from strata_recipes.plan.prefill import chunk_candidates
+from strata_recipes.units import gib, mib
+
+
+@dataclass(frozen=True)
+class Case:
+    """The inputs of a plan. `scale_of` is None unless budgets shrink."""
+
+    config: Config
+    machine: Machine
+    pack: PackIndex
+    prompt_tokens: int
+    scale_of: PackIndex | None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Grid, context and the budgets they leave."""
+
+    chunk: int
+    rows: int
+    context: int
+    memories: Memories
+
+
+def shape_of(case: Case) -> Shape:
+    """The first chunk candidate whose parts fit; PlanError names budget, shortfall and the largest context that fits."""
+    for chunk in chunk_candidates(case.config.prefill):
+        asked = case.config.kv
+        context = max_context(asked, case.pack.geometry, case.prompt_tokens, case.config.decode.max_new_tokens, chunk)
+        shape = _shape(case, chunk, context)
+        if _short(case, shape) is None:
+            return shape
+    raise PlanError(_message(case, shape))
+
+
+def ram_left(case: Case, found: Memories) -> int:
+    """RAM left for experts, once VRAM's own parts stand in it where they must."""
+    stand_in = total(found.vram.fixed) if stands_in(case.machine) else 0
+    return found.ram.free_bytes - stand_in
+
+
+def _shape(case: Case, chunk: int, context: int) -> Shape:
+    rows = min(chunk, case.prompt_tokens)
+    logits = rows if case.config.results.logits is Logits.all else 1
+    device = "cpu" if case.machine.gpu is None else "cuda"
+    demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits)
+    found = memories(case.config.hardware, case.machine, case.pack, demand, case.scale_of)
+    return Shape(chunk, rows, context, found)
+
+
+def _short(case: Case, shape: Shape) -> tuple[Memory, int] | None:
+    """The budget that falls short and by how many bytes."""
+    vram, ram = shape.memories.vram, shape.memories.ram
+    if case.machine.gpu is not None and vram.free_bytes < 0:
+        return vram, -vram.free_bytes
+    left = ram_left(case, shape.memories)
+    return (ram, -left) if left < 0 else None
+
+
+def _message(case: Case, shape: Shape) -> str:
+    short = _short(case, shape)
+    assert short is not None
+    memory, missing = short
+    parts = ", ".join(f"{part.name} {gib(part.num_bytes)}" for part in sorted(memory.fixed, key=lambda p: -p.num_bytes) if part.num_bytes)
+    knob = "hardware.gpu.reserve" if memory.name == "vram" else "hardware.headroom"
+    most = _largest_context(case, shape)
+    if most >= 1:
+        advice = f"the largest kv.max_context that fits is {most:,}, of {shape.context:,} wanted"
+    else:
+        advice = f"no kv.max_context fits: lower {knob} or prefill.chunk, or plan for more {memory.name}"
+    return f"{memory.name} is short by {mib(missing)} before any expert ({memory.because}; {parts}): {advice}"
+
+
+def _largest_context(case: Case, shape: Shape) -> int:
+    """By bisection over the same sums that plan and run use."""
+    fits, fails = 0, shape.context
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        if _short(case, _shape(case, shape.chunk, middle)) is None:
+            fits = middle
+        else:
+            fails = middle
+    return fits

@@ -1,0 +1,47 @@
+"""In which order a prompt is read: visits of layer halves over token spans, as plain data. Knows no model and no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Half(Enum):
+    """The two halves of a layer: the mixer (attention or GDN, router, shared expert), then the routed experts."""
+
+    mixer = "mixer"
+    experts = "experts"
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One layer's half over tokens start <= t < stop."""
+
+    layer: int
+    start: int
+    stop: int
+    half: Half
+
+
+def chunks(num_tokens: int, chunk: int) -> Iterator[tuple[int, int]]:
+    """The grid: spans of `chunk` tokens from 0, the last one shorter."""
+    if chunk < 1:
+        raise ValueError(f"a chunk of {chunk} tokens never ends: use 1 or more")
+    for start in range(0, num_tokens, chunk):
+        yield start, min(start + chunk, num_tokens)
+
+
+def chunked_visits(num_layers: int, num_tokens: int, chunk: int) -> Iterator[Visit]:
+    """Chunked order: each chunk walks all layers."""
+    for start, stop in chunks(num_tokens, chunk):
+        for layer in range(num_layers):
+            yield Visit(layer, start, stop, Half.mixer)
+            yield Visit(layer, start, stop, Half.experts)
+
+
+def token_visits(num_layers: int, position: int) -> Iterator[Visit]:
+    """One token at `position` through all layers: a step of decode."""
+    for layer in range(num_layers):
+        yield Visit(layer, position, position + 1, Half.mixer)
+        yield Visit(layer, position, position + 1, Half.experts)

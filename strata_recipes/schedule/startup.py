@@ -1,0 +1,68 @@
+"""The start-up copies as plain data: which blob goes from which file range to which place. Knows no file and no memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strata_recipes.pack.index import ALIGNMENT, PackIndex
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One blob: from experts.bin to place `index` of its tier."""
+
+    layer: int
+    expert: int
+    index: int
+    offset: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class StartupSchedule:
+    fill: tuple[Copy, ...]  # into VRAM slots, hottest first
+    copy: tuple[Copy, ...]  # into RAM, in file order
+
+
+def default_order(pack: PackIndex) -> list[tuple[int, int]]:
+    """(layer, expert) pairs without a profile: expert id, then layer, so that every layer gets its share."""
+    g = pack.geometry
+    return [(layer, expert) for expert in range(g.num_experts) for layer in range(g.num_layers)]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """One merged read of the file, and the copies that lie in it, in file order."""
+
+    offset: int
+    num_bytes: int
+    copies: tuple[Copy, ...]
+
+
+def extents(copies: Sequence[Copy], merge_bytes: int) -> list[Extent]:
+    """The copies' ranges in file order at stored stride, touching ones merged up to `merge_bytes`: no byte is in two extents."""
+    found: list[Extent] = []
+    for copy in sorted(copies, key=lambda copy: copy.offset):
+        stop = -(-(copy.offset + copy.num_bytes) // ALIGNMENT) * ALIGNMENT
+        last = found[-1] if found else None
+        if last and last.offset + last.num_bytes == copy.offset and stop - last.offset <= merge_bytes:
+            found[-1] = Extent(last.offset, stop - last.offset, (*last.copies, copy))
+        else:
+            found.append(Extent(copy.offset, stop - copy.offset, (copy,)))
+    return found
+
+
+def startup_schedule(
+    pack: PackIndex, order: Sequence[tuple[int, int]], vram_slots: int, ram_blobs: int, ram_start: int | None = None
+) -> StartupSchedule:
+    """The first `vram_slots` pairs of the order fill VRAM, the next `ram_blobs` are copied to RAM in file order.
+
+    `ram_start`: where in the order RAM begins; 0 where it holds the slots' blobs too (full_arena).
+    """
+
+    def copies(pairs: Sequence[tuple[int, int]]) -> tuple[Copy, ...]:
+        return tuple(Copy(la, ex, i, pack.offset(la, ex), pack.layers[la].blob_bytes) for i, (la, ex) in enumerate(pairs))
+
+    ram = sorted(order[vram_slots if ram_start is None else ram_start : vram_slots + ram_blobs], key=lambda pair: pack.offset(*pair))
+    return StartupSchedule(copies(order[:vram_slots]), copies(ram))

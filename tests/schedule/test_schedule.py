@@ -1,0 +1,55 @@
+"""Chunked order visits each half of each layer for each token once; the start-up copies each placed blob once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strata_recipes.schedule.prefill import Half, chunked_visits, chunks
+from strata_recipes.schedule.startup import default_order, startup_schedule
+from tests.plan.cases import small_index
+
+
+@given(st.integers(1, 5), st.integers(0, 200), st.integers(1, 70))
+def test_chunked_order_covers_everything_once_and_in_order(layers: int, tokens: int, chunk: int) -> None:
+    visits = list(chunked_visits(layers, tokens, chunk))
+    seen = [(v.layer, token, v.half) for v in visits for token in range(v.start, v.stop)]
+    assert sorted(seen, key=str) == sorted(((la, t, h) for la in range(layers) for t in range(tokens) for h in Half), key=str)
+    for earlier, later in zip(visits, visits[1:], strict=False):
+        # a chunk goes down the layers, mixer before experts; then the next chunk
+        assert (earlier.start, earlier.layer, earlier.half is Half.experts) < (later.start, later.layer, later.half is Half.experts)
+    assert all(v.start % chunk == 0 and 0 < v.stop - v.start <= chunk for v in visits)
+
+
+@pytest.mark.parametrize(("tokens", "spans"), [(0, 0), (1, 1), (6, 1), (7, 1), (8, 2), (14, 2), (15, 3)])
+def test_the_grid_at_its_edges(tokens: int, spans: int) -> None:
+    assert len(list(chunks(tokens, 7))) == spans
+
+
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_that_never_ends_is_refused(chunk: int) -> None:
+    with pytest.raises(ValueError, match="never ends"):
+        list(chunks(5, chunk))
+
+
+@given(st.integers(0, 96), st.integers(0, 96))
+def test_every_placed_blob_is_copied_once(slots: int, blobs: int) -> None:
+    pack = small_index()
+    order = default_order(pack)
+    schedule = startup_schedule(pack, order, slots, blobs)
+    fill, copy = ([(c.layer, c.expert) for c in copies] for copies in (schedule.fill, schedule.copy))
+    assert fill == order[:slots]
+    assert sorted(copy) == sorted(order[slots : slots + blobs])
+    offsets = [c.offset for c in schedule.copy]
+    assert offsets == sorted(offsets)  # file order
+    for copies in (schedule.fill, schedule.copy):
+        assert [c.index for c in copies] == list(range(len(copies)))
+        assert all((c.offset, c.num_bytes) == (pack.offset(c.layer, c.expert), pack.layers[c.layer].blob_bytes) for c in copies)
+
+
+def test_a_full_arena_copies_the_slots_blobs_too() -> None:
+    pack = small_index()
+    schedule = startup_schedule(pack, default_order(pack), 10, 86, ram_start=0)
+    assert len(schedule.fill) == 10 and len(schedule.copy) == 96
+    assert {(c.layer, c.expert) for c in schedule.copy} == set(default_order(pack))
