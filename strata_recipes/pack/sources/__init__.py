@@ -1,0 +1,42 @@
+"""Opens the model source that a config names. Knows no file format."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from strata_recipes.config import choices, schema
+from strata_recipes.errors import FileError, PackError
+from strata_recipes.pack.checksum import PACKAGE
+from strata_recipes.pack.sources.source import ModelSource
+
+DEMO = PACKAGE / "assets" / "storyteller.gguf"
+
+
+def source_path(model: schema.Model) -> Path:
+    """The file or folder that the weights come from; the shipped demo where a GGUF model states none."""
+    if model.source is not None:
+        return Path(os.path.expanduser(model.source))
+    if model.kind is choices.Source.gguf:
+        return DEMO
+    raise PackError(f"model {model.name!r} of kind {model.kind.name} states no model.source: give the folder that holds it")
+
+
+def open_source(model: schema.Model) -> ModelSource:
+    """The opened, checked source of a model's weights; PackError or FileError says what is wrong with it."""
+    if model.kind is choices.Source.declared:
+        raise PackError(f"model {model.name!r} is declared, without weights: use it with mode=plan, or state model=gguf model.source=FILE")
+    if model.kind is choices.Source.synthetic:
+        from strata_recipes.pack.sources.synthetic import SyntheticSource
+
+        return SyntheticSource(model)
+    path = source_path(model)
+    if model.kind is choices.Source.hf:
+        from strata_recipes.pack.sources.safetensors import HfSource
+
+        return HfSource(model.name, path)
+    from strata_recipes.pack.sources.gguf import GgufSource
+
+    if path.is_dir():
+        raise FileError(f"{path} is a folder, model=gguf wants a file: name the .gguf in it, or use model=hf for a Hugging Face folder")
+    return GgufSource(model.name, path)
