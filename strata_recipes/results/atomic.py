@@ -1,0 +1,36 @@
+"""Files written whole or not at all: through a temporary name, then renamed. Does not know what is in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from strata_recipes.errors import FileError
+
+
+def write_text(path: Path, text: str) -> None:
+    """UTF-8 with LF on every system; what a shell passed in another encoding is written as U+FFFD."""
+    write_binary(path, lambda file: file.write(to_utf8(text)))
+
+
+def write_binary(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it there."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise FileError(
+            f"{path.name} cannot be written ({error.strerror or error}, errno {error.errno}): set results.root to a folder with room"
+        ) from error
+
+
+def to_utf8(text: str) -> bytes:
+    """Bytes that any reader takes: surrogates, which a narrow locale puts for bytes of an argument, become those bytes again."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode("utf-8")

@@ -1,0 +1,134 @@
+"""One run's folder: made for it alone, small text files that reproduce it. Does not know how the run works."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from strata_recipes.errors import FileError
+from strata_recipes.plan.plan import Plan
+from strata_recipes.results.atomic import to_utf8, write_binary, write_text
+from strata_recipes.results.identity import Identity
+from strata_recipes.results.metrics import Metrics
+from strata_recipes.results.names import safe_name
+from strata_recipes.results.places import without_places
+from strata_recipes.results.readme import readme
+from strata_recipes.results.samples import Sample, to_csv
+from strata_recipes.results.status import PLANNED, RUNNING, Status
+
+_MOST_IN_A_SECOND = 1000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind. `logits`: float32 rows, when asked for."""
+
+    metrics: Metrics
+    identity: Identity
+    samples: Sequence[Sample] = ()
+    logits: np.ndarray | None = None
+    reply: str | None = None  # JSON text of the tokens and what they say, kept to the letter
+
+
+class ResultsFolder:
+    """`write_before` when the plan stands, `started` when the work starts, `write_after` at the end, `end` on an error."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stated = ""  # the config's own text: paths in it are the user's to publish
+
+    @classmethod
+    def make(cls, root: Path, kind: str, config_hash: str, now: datetime) -> ResultsFolder:
+        """A new folder `root/kind/date_time_hash`; if another run has that name, the next free number is appended."""
+        name = f"{now:%Y-%m-%d_%H-%M-%S}_{safe_name(config_hash)}"
+        try:
+            parent = root / safe_name(kind)
+            parent.mkdir(parents=True, exist_ok=True)
+            return cls(_make_alone(parent, name))
+        except OSError as error:
+            why = f"{error.strerror or error}, errno {error.errno}"
+            raise FileError(f"no results folder can be made in {root} ({why}): set results.root to a folder that can be written") from error
+
+    @property
+    def name(self) -> str:
+        """The folder below the results root, as `run/<date>_<time>_<hash>`."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    def write_before(self, resolved: str, overrides: Sequence[str], machine: str | None, plan: Plan | None) -> None:
+        """What reproduces the run, before any work. `machine` is machine.json's text; null where it came to no plan."""
+        self._stated = resolved + "\n".join(overrides)
+        self._write("resolved.yaml", resolved)
+        self._write("overrides.yaml", "".join(f"- {_scalar(line)}\n" for line in overrides) or "[]\n")
+        if machine is not None:
+            self._write("machine.json", machine)
+        if plan is not None:
+            self._write("plan.json", plan.to_json())
+        self.set_status(PLANNED)
+
+    def started(self) -> None:
+        """The work begins."""
+        self.set_status(RUNNING)
+
+    def log(self, line: str) -> None:
+        """One more line of run.log."""
+        try:
+            with (self.path / "run.log").open("ab") as file:
+                file.write(to_utf8(self._clean(line).rstrip("\n") + "\n"))
+        except OSError as error:
+            raise FileError(
+                f"run.log cannot be written ({error.strerror or error}, errno {error.errno}): make room under results.root"
+            ) from error
+
+    def write_after(self, plan: Plan, outcome: Outcome, status: Status) -> None:
+        """The measurements, the page for a person, and last the status, so that `done` means that all is there."""
+        if outcome.logits is not None:
+            rows = np.ascontiguousarray(outcome.logits, np.float32)
+            write_binary(self.path / "logits.npy", lambda file: np.save(file, rows, allow_pickle=False))
+        self._write("metrics.json", outcome.metrics.to_json())
+        self._write("identity.json", outcome.identity.to_json())
+        self._write("samples.csv", to_csv(outcome.samples))
+        if outcome.reply is not None:
+            write_text(self.path / "reply.json", outcome.reply)
+        self._write("README.md", readme(plan, outcome.metrics, status, self.name))
+        self.set_status(status)
+
+    def end(self, status: Status, plan: Plan | None = None) -> None:
+        """An end without measurements: the error line in status.json, run.log and README.md."""
+        if status.error:
+            self.log(status.error)
+        if plan is not None:
+            self._write("README.md", readme(plan, Metrics(), status, self.name))
+        self.set_status(status)
+
+    def set_status(self, status: Status) -> None:
+        """Replace status.json."""
+        self._write("status.json", status.to_json())
+
+    def _write(self, name: str, text: str) -> None:
+        write_text(self.path / name, self._clean(text))
+
+    def _clean(self, text: str) -> str:
+        return without_places(text, self._stated)
+
+
+def _make_alone(parent: Path, name: str) -> Path:
+    for number in range(1, _MOST_IN_A_SECOND + 1):
+        path = parent / (name if number == 1 else f"{name}_{number}")
+        try:
+            path.mkdir(exist_ok=False)
+            return path
+        except FileExistsError:
+            continue
+    raise FileExistsError(17, f"{_MOST_IN_A_SECOND} runs of one config in one second")
+
+
+def _scalar(text: str) -> str:
+    """A JSON string is a YAML scalar too, once what YAML takes for a control character is escaped."""
+    quoted = json.dumps(to_utf8(text).decode("utf-8"), ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda match: f"\\u{ord(match[0]):04x}", quoted)
