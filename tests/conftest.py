@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 from hypothesis import settings
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch loads, as the entry does: see modes/entry.py
 
 settings.register_profile("repository", deadline=None, derandomize=True)
 settings.load_profile("repository")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from strata_recipes.config import choices, schema
-from strata_recipes.errors import PackError
+from strata_recipes.errors import ConfigError, PackError
 from strata_recipes.pack.checksum import source_file, sources_key
 from strata_recipes.pack.sources import source_path
 
@@ -21,7 +21,7 @@ def pack_folder(model: schema.Model) -> Path:
 def source_key(model: schema.Model) -> str:
     """xxh3-128 hex of a model's sources: the pack's id."""
     if model.kind is choices.Source.declared:
-        raise PackError(f"model {model.name!r} is declared, without weights: it has no pack; use it with mode=plan")
+        raise ConfigError(f"model {model.name!r} is declared, without weights: it has no pack; use it with mode=plan")
     if model.kind is choices.Source.synthetic:
         from strata_recipes.pack.sources.synthetic import synthetic_key
 

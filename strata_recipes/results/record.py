@@ -64,7 +64,8 @@ class ResultsFolder:
         """What reproduces the run, before any work. `machine` is machine.json's text; null where it came to no plan."""
         self._stated = resolved + "\n".join(overrides)
         self._write("resolved.yaml", resolved)
-        self._write("overrides.yaml", "".join(f"- {_scalar(line)}\n" for line in overrides) or "[]\n")
+        lines = "".join(f"- {_scalar(line)}\n" for line in overrides)
+        write_text(self.path / "overrides.yaml", lines or "[]\n")  # the user's own words: a path in them is theirs to publish
         if machine is not None:
             self._write("machine.json", machine)
         if plan is not None:

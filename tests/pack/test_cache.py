@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strata_recipes.config import choices, schema
-from strata_recipes.errors import FileError, PackError
+from strata_recipes.errors import ConfigError, FileError, PackError
 from strata_recipes.pack.cache import pack_folder, source_key
 from strata_recipes.pack.sources import open_source
 from tests.pack.gguf_edit import TINY, read, split
@@ -73,7 +73,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_has_no_pack() -> None:
-    with pytest.raises(PackError, match="is declared, without weights"):
+    with pytest.raises(ConfigError, match="is declared, without weights"):
         pack_folder(schema.Model(kind=choices.Source.declared))
     with pytest.raises(PackError, match=r"of kind hf states no model\.source"):
         pack_folder(schema.Model(kind=choices.Source.hf))

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from strata_recipes.config import choices, schema
-from strata_recipes.errors import FileError, PackError
+from strata_recipes.errors import ConfigError, FileError, PackError
 from strata_recipes.pack.checksum import PACKAGE
 from strata_recipes.pack.sources.source import ModelSource
 
@@ -25,7 +25,9 @@ def source_path(model: schema.Model) -> Path:
 def open_source(model: schema.Model) -> ModelSource:
     """The opened, checked source of a model's weights; PackError or FileError says what is wrong with it."""
     if model.kind is choices.Source.declared:
-        raise PackError(f"model {model.name!r} is declared, without weights: use it with mode=plan, or state model=gguf model.source=FILE")
+        raise ConfigError(
+            f"model {model.name!r} is declared, without weights: use it with mode=plan, or state model=gguf model.source=FILE"
+        )
     if model.kind is choices.Source.synthetic:
         from strata_recipes.pack.sources.synthetic import SyntheticSource
 

@@ -1,0 +1,135 @@
+"""Reads a prompt: obeys the visits of the plan's order, and tells what that took. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strata_recipes.engine.process import process_use, since
+from strata_recipes.engine.walk import PhaseTimes, Walk
+from strata_recipes.errors import EXIT_INTERRUPTED, PlanError, StrataError
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.plan.plan import PrefillPlan
+from strata_recipes.schedule.prefill import Half, Visit, chunked_visits
+from strata_recipes.tiers.lookup import ExpertTiers, TierCounters
+
+Logits = NDArray[np.float32]
+
+
+class Cancelled(StrataError):
+    """The caller asked to stop; the sequence is given up."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
+class Keep(Enum):
+    """Which logits a prompt leaves besides those of its last token."""
+
+    none = "none"
+    last = "last"
+    all = "all"
+
+
+@dataclass(frozen=True)
+class PrefillFigures:
+    """What a prompt took; the names are those of metrics.json, then the engine's own."""
+
+    order: str
+    tokens: int
+    seconds: float
+    tokens_per_s: float
+    expert_bytes_read: int
+    expert_bytes_touched: int
+    expert_bytes_one_pass: int
+    expert_bytes_staged: int
+    drive_bytes: int | None
+    super_chunks: int
+    mixer_s: float
+    experts_s: float
+    logits_s: float
+    vram_hits: int
+    ram_hits: int
+    file_hits: int
+
+
+@dataclass(frozen=True)
+class PrefillResult:
+    """`last` [vocab] of the prompt's last token; `logits` [1 or n, vocab] as asked for, None for none."""
+
+    last: Logits
+    logits: Logits | None
+    figures: PrefillFigures
+
+
+def prefill(
+    model: Qwen4Exp,
+    tiers: ExpertTiers,
+    state: SequenceState,
+    ids: NDArray[np.int64],
+    plan: PrefillPlan,
+    *,
+    keep: Keep = Keep.none,
+    on_chunk: Callable[[int, int], None] = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+    visits: Iterator[Visit] | None = None,
+) -> PrefillResult:
+    """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit."""
+    before, began, passes = process_use(), time.perf_counter(), 0
+    tiers.take_counters()
+    walk, rows = Walk(model, tiers, state, ids), []
+    for visit in prefill_visits(plan, model.geometry.num_layers, ids.size) if visits is None else visits:
+        if cancelled():
+            raise Cancelled(f"stopped in layer {visit.layer}, at token {visit.start} of {ids.size}")
+        walk.do(visit)
+        passes += visit.layer == 0 and visit.half is Half.experts
+        for start, stop in walk.finished(visit):
+            rows.append(walk.logits((start, stop), every=keep is Keep.all, last=stop == ids.size))
+            on_chunk(stop, ids.size)
+    seconds = time.perf_counter() - began
+    drive_bytes = since(process_use().drive_bytes, before.drive_bytes)
+    figures = _figures(plan, ids.size, seconds, tiers, tiers.take_counters(), walk.times, passes, drive_bytes)
+    logits = None if keep is Keep.none else np.concatenate(rows)
+    return PrefillResult(rows[-1][-1], logits, figures)
+
+
+def prefill_visits(plan: PrefillPlan, num_layers: int, num_tokens: int) -> Iterator[Visit]:
+    """The visits of the planned order."""
+    if plan.order != "chunked":
+        raise PlanError(f"prefill.order={plan.order} can be planned but not run in this version: use prefill=chunked")
+    return chunked_visits(num_layers, num_tokens, plan.chunk)
+
+
+def _figures(
+    plan: PrefillPlan,
+    num_tokens: int,
+    seconds: float,
+    tiers: ExpertTiers,
+    counters: TierCounters,
+    times: PhaseTimes,
+    passes: int,
+    drive_bytes: int | None,
+) -> PrefillFigures:
+    return PrefillFigures(
+        order=plan.order,
+        tokens=num_tokens,
+        seconds=seconds,
+        tokens_per_s=num_tokens / seconds,
+        expert_bytes_read=counters.file_bytes,
+        expert_bytes_touched=tiers.file_bytes(counters.touched),
+        expert_bytes_one_pass=tiers.file_bytes(),
+        expert_bytes_staged=0,  # without a GPU there is no ring to stage into
+        drive_bytes=drive_bytes,
+        super_chunks=passes,
+        mixer_s=times.mixer_s,
+        experts_s=times.experts_s,
+        logits_s=times.logits_s,
+        vram_hits=counters.vram_hits,
+        ram_hits=counters.ram_hits,
+        file_hits=counters.file_hits,
+    )

@@ -1,0 +1,199 @@
+"""A model ready to read and write: builds ledger, tiers and dense weights as the plan says, and closes them whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
+from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
+from strata_recipes.engine.process import process_use, since
+from strata_recipes.engine.startup import Order, StartedTiers, start
+from strata_recipes.engine.watching import Hooks
+from strata_recipes.errors import ConfigError, DeviceError
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.model.sampler import generator, sample
+from strata_recipes.pack.reader import Pack
+from strata_recipes.plan.budget import BLOBS, SLOTS
+from strata_recipes.plan.plan import Plan
+from strata_recipes.tiers.ledger import Ledger
+from strata_recipes.tiers.verify import tier_checksums
+
+Checksums = list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True)
+class MemoryFigures:
+    """What the session's memory came to; the names are those of metrics.json. The lowest RAM and the highest RSS are a sampler's."""
+
+    rss_before_fill_bytes: int
+    major_faults: int | None
+    pages_in: int | None
+    pages_out: int | None
+    vram_peak_bytes: int
+    vram_budget_bytes: int
+    ram_peak_bytes: int
+    ram_budget_bytes: int
+
+
+@dataclass(frozen=True)
+class Threads:
+    """As the plan says for torch, whose bits depend on it; our kernels' do not, and they never have more than this PC's cores."""
+
+    torch: int
+    kernels: int
+
+
+class Session:
+    """One plan carried out. A context manager: experts are in their tiers from `with` on, and nothing is left after it.
+
+    `order`: (layer, expert) pairs, hottest first, as the plan was made from; None: the pack's. `poison`: freed buffers are
+    overwritten, for tests.
+    """
+
+    def __init__(self, plan: Plan, pack: Pack, *, order: Order | None = None, hooks: Hooks | None = None, poison: bool = False) -> None:
+        self.plan = plan
+        self.pack = pack
+        self.ledger = Ledger(plan.vram.limit_bytes, plan.ram.limit_bytes)
+        self._order = order
+        self._hooks = hooks or Hooks()
+        self._poison = poison
+        self._opened = ExitStack()
+        self._before = process_use()
+        self._sample = partial(sample, decode=plan.decode, rng=generator(plan.decode))
+        self._model: Qwen4Exp | None = None
+        self._started: StartedTiers | None = None
+        self._state: SequenceState | None = None
+        self._last: Logits | None = None
+
+    def __enter__(self) -> Self:
+        plan = self.plan
+        try:
+            self._take_parts()
+            self.threads = self._set_threads()
+            self._model = Qwen4Exp(self.pack, plan.compute.arithmetic, plan.kv.format, plan.kv.max_context, plan.compute.threads)
+            order = self.pack.order() if self._order is None else self._order
+            self._started = start(plan, self.pack, order, self.ledger, self._hooks, poison=self._poison)
+            self._opened.callback(self._started.tiers.close)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives everything back; closing twice is nothing."""
+        self._state = self._last = self._model = None
+        self._opened.close()
+
+    @property
+    def started(self) -> StartedTiers:
+        """The tiers and what the start took."""
+        if self._started is None:
+            raise RuntimeError("the session was not entered: use `with`")
+        return self._started
+
+    def prompt(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        *,
+        logits: str = "none",
+        on_chunk: Callable[[int, int], None] = lambda done, total: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> PrefillResult:
+        """Reads a prompt into a new sequence. `logits`: none, last or all. Cancelled or failed, the sequence is given up."""
+        tokens = self._checked(ids)
+        self._state = self._last = None  # the old sequence's memory, before the new one's
+        model, tiers = self._ready(), self.started.tiers
+        tiers.check()
+        state = self._new_state(model)
+        result = prefill(model, tiers, state, tokens, self.plan.prefill, keep=Keep(logits), on_chunk=on_chunk, cancelled=cancelled)
+        self._state, self._last = state, result.last
+        return result
+
+    def generate(self, *, max_new_tokens: int | None = None, on_token: Callable[[int], None] = lambda token: None) -> DecodeResult:
+        """Continues the prompt that was read, once; None: as many tokens as the plan says."""
+        state, last = self._state, self._last
+        if state is None or last is None:
+            raise RuntimeError("there is no prompt to continue: read one first")
+        plan, model, tiers = self.plan, self._ready(), self.started.tiers
+        tiers.check()
+        self._state = self._last = None
+        wanted = plan.decode.max_new_tokens if max_new_tokens is None else max_new_tokens
+        eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
+        limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
+        return decode(model, tiers, state, last, self._sample, limits, on_token=on_token)
+
+    def checksums(self) -> tuple[Checksums, Checksums]:
+        """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""
+        tiers = self.started.tiers
+        return tier_checksums(tiers.vram), tier_checksums(tiers.ram)
+
+    def memory(self) -> MemoryFigures:
+        """Memory's figures up to now."""
+        now, before, use = process_use(), self._before, self.ledger.use()
+        return MemoryFigures(
+            rss_before_fill_bytes=self.started.rss_before_fill_bytes,
+            major_faults=since(now.major_faults, before.major_faults),
+            pages_in=since(now.pages_in, before.pages_in),
+            pages_out=since(now.pages_out, before.pages_out),
+            vram_peak_bytes=use.vram.peak_bytes,
+            vram_budget_bytes=use.vram.limit_bytes,
+            ram_peak_bytes=use.ram.peak_bytes,
+            ram_budget_bytes=use.ram.limit_bytes,
+        )
+
+    def _take_parts(self) -> None:
+        """The plan's fixed parts of both budgets; the expert tiers take their own."""
+        for budget in (self.plan.vram, self.plan.ram):
+            for part in budget.parts:
+                if part.name not in (SLOTS, BLOBS):
+                    self._opened.callback(self.ledger.take(budget.name, part.name, part.num_bytes).give_back)
+
+    def _set_threads(self) -> Threads:
+        wanted, had = self.plan.compute.threads, Threads(torch.get_num_threads(), numba.get_num_threads())
+        given = Threads(wanted, min(wanted, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # made when numba is imported
+        self._opened.callback(torch.set_num_threads, had.torch)
+        self._opened.callback(numba.set_num_threads, had.kernels)
+        torch.set_num_threads(given.torch)
+        numba.set_num_threads(given.kernels)
+        if given.kernels < wanted:
+            self._hooks.note(
+                f"expert kernels run on {given.kernels} threads of the planned {wanted}: this PC has no more cores; their bits are the same"
+            )
+        return given
+
+    def _checked(self, ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
+        tokens, context = np.asarray(ids, np.int64), self.plan.kv.max_context
+        if tokens.ndim != 1 or tokens.size == 0:
+            raise ConfigError(
+                f"the prompt has {tokens.size} tokens in {tokens.ndim} dimensions, one row of at least 1 is wanted: state workload.text"
+            )
+        if tokens.size > context:
+            raise ConfigError(
+                f"the prompt has {tokens.size} tokens, the context holds {context}: raise kv.max_context or shorten the prompt"
+            )
+        return tokens
+
+    def _ready(self) -> Qwen4Exp:
+        if self._model is None:
+            raise RuntimeError("the session is closed")
+        return self._model
+
+    def _new_state(self, model: Qwen4Exp) -> SequenceState:
+        state = model.new_state(self.plan.kv.max_context)
+        if state.num_bytes > self.plan.kv.num_bytes:
+            raise DeviceError(f"a sequence takes {state.num_bytes} bytes, the plan counted {self.plan.kv.num_bytes}: plan again")
+        return state

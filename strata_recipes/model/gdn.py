@@ -1,0 +1,89 @@
+"""The gated delta net: linear attention whose state is one matrix a head, rewritten token by token.
+
+T tokens, K key heads, V value heads, D head dimension. Value heads are tiled: value head v reads key head v % K.
+The recurrent form takes one token, the chunked form a span: same mathematics, other rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from strata_recipes.model.kv_cache import DeltaState
+from strata_recipes.model.norm import rms_norm, unit_norm
+from strata_recipes.model.short_conv import short_conv
+from strata_recipes.model.weights import Weights
+from strata_recipes.pack.index import Geometry
+
+_CHUNK = 64  # tokens solved at once; a triangular system of this size a head
+_GATES: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "silu": functional.silu}
+Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class GatedDeltaNet:
+    """One GDN layer."""
+
+    def __init__(self, weights: Weights, g: Geometry) -> None:
+        self._keys, self._values, self._dim, self._eps = g.gdn_key_heads, g.gdn_value_heads, g.gdn_head_dim, g.norm_eps
+        self._gate = _GATES[g.output_gate]
+        self._input = weights.matrix("attn_qkv.weight", "attn_gate.weight")
+        self._rates = weights.matrix("ssm_alpha.weight", "ssm_beta.weight")
+        self._conv = weights.tensor("ssm_conv1d.weight")
+        self._decay, self._bias = weights.tensor("ssm_a"), weights.tensor("ssm_dt.bias")
+        self._norm, self._output = weights.tensor("ssm_norm.weight"), weights.matrix("ssm_out.weight")
+
+    def __call__(self, x: Tensor, state: DeltaState) -> Tensor:
+        """[T, H] -> [T, H]; the state moves on by T tokens."""
+        num_tokens, key_values, heads = x.shape[0], self._keys * self._dim, self._values
+        mixed, gate = self._input(x).tensor_split([self._conv.shape[0]], dim=1)
+        alpha, beta = self._rates(x).tensor_split(2, dim=1)
+        mixed = short_conv(mixed, state.conv, self._conv)
+        q, k, v = (part.reshape(num_tokens, -1, self._dim) for part in mixed.tensor_split([key_values, 2 * key_values], dim=1))
+        q, k = (unit_norm(part).repeat(1, heads // self._keys, 1) for part in (q, k))
+        log_decay = self._decay * functional.softplus(alpha + self._bias)
+        form: Form = recurrent if num_tokens == 1 else chunked
+        read = form(q * self._dim**-0.5, k, v, log_decay, torch.sigmoid(beta), state.delta)
+        read = rms_norm(read, self._norm, self._eps) * self._gate(gate.view_as(read))
+        return self._output(read.flatten(1))
+
+
+def recurrent(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
+    """One token: q, k, v [1, V, D], log_decay and beta [1, V]; state [V, D key, D value] is moved on. Returns [1, V, D]."""
+    key, query = k[0, :, None], q[0, :, None]
+    state *= log_decay[0].exp()[:, None, None]
+    correction = (v[0, :, None] - key @ state) * beta[0, :, None, None]
+    state += key.transpose(1, 2) * correction
+    return (query @ state).transpose(0, 1)
+
+
+def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
+    """T tokens: q, k, v [T, V, D], log_decay and beta [T, V]; state [V, D key, D value] is moved on. Returns [T, V, D]."""
+    q, k, v = (part.transpose(0, 1) for part in (q, k, v))
+    log_decay, beta = log_decay.t(), beta.t()[:, :, None]
+    out = torch.empty_like(v)
+    for start in range(0, v.shape[1], _CHUNK):
+        at = slice(start, start + _CHUNK)
+        out[:, at] = _chunk(q[:, at], k[:, at], v[:, at], log_decay[:, at], beta[:, at], state)
+    return out.transpose(0, 1)
+
+
+def _chunk(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
+    """One chunk of C tokens, heads first: what token i writes is what v_i adds to all that was read before it at k_i,
+    so the C corrections solve a unit lower triangular system."""
+    total = log_decay.cumsum(1)[:, :, None]  # [V, C, 1]: log of the decay since the chunk began, the token's own included
+    between = (total - total.transpose(1, 2)).masked_fill(_future(v.shape[1]), -torch.inf).exp()  # decay from j to i, 0 for j > i
+    grown = total.exp()
+    system = beta * (k @ k.transpose(1, 2)) * between
+    wanted = beta * (v - grown * (k @ state))
+    written: Tensor = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
+    read = grown * (q @ state) + ((q @ k.transpose(1, 2)) * between) @ written
+    last = total[:, -1:]
+    state.mul_(last.exp()).add_((k * (last - total).exp()).transpose(1, 2) @ written)
+    return read
+
+
+def _future(size: int) -> Tensor:
+    return torch.ones(size, size, dtype=torch.bool).triu(1)

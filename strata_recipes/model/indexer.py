@@ -1,0 +1,70 @@
+"""Which blocks of earlier tokens a QSA query reads. Knows no keys or values, only its own small vectors.
+
+A block is `index_block` neighbouring tokens; its index key is the mean of theirs, normed, rotated to its first token. A query
+sees the blocks that are whole up to and with itself, scores them, and takes the best `index_budget` tokens' worth. The
+tokens after its last whole block it reads always.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from strata_recipes.model.kv_cache import AttentionState
+from strata_recipes.model.norm import rms_norm
+from strata_recipes.model.rope import Rope
+from strata_recipes.model.weights import Weights
+from strata_recipes.pack.index import Geometry
+
+
+class Indexer:
+    """The index of one QSA layer."""
+
+    def __init__(self, weights: Weights, g: Geometry, rope: Rope) -> None:
+        self._rope, self._eps, self.block = rope, g.norm_eps, g.index_block
+        self.heads, self._dim = g.indexer_heads, g.indexer_dim
+        self.num_selected = g.index_budget // g.index_block
+        self._q, self._k = weights.matrix("indexer.q_proj.weight"), weights.matrix("indexer.k_proj.weight")
+        self._q_norm, self._k_norm = weights.tensor("indexer.q_norm.weight"), weights.tensor("indexer.k_norm.weight")
+
+    @property
+    def first_choice(self) -> int:
+        """The first position with more whole blocks than it may read; before it a query reads everything."""
+        return (self.num_selected + 1) * self.block - 1
+
+    def append(self, x: Tensor, state: AttentionState, start: int) -> None:
+        """Take in the index keys of tokens start .. start + T from x [T, H]."""
+        joined = torch.cat((state.pending[: start % self.block], self._k(x)))
+        first, whole = start // self.block, joined.shape[0] // self.block
+        state.pending[: joined.shape[0] % self.block] = joined[whole * self.block :]
+        if whole:
+            pooled = joined[: whole * self.block].view(whole, self.block, self._dim).mean(1)
+            angles = self._rope.angles(torch.arange(first, first + whole) * self.block)
+            keys = rms_norm(pooled, self._k_norm, self._eps)[:, None]
+            state.blocks[first : first + whole] = self._rope.rotate(keys, angles)[:, 0]
+
+    def queries(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+        """Index queries [T, index heads, index dim] of x [T, H]."""
+        heads = self._q(x).view(x.shape[0], self.heads, self._dim)
+        return self._rope.rotate(rms_norm(heads, self._q_norm, self._eps), angles)
+
+    def scores(self, queries: Tensor, blocks: Tensor) -> Tensor:
+        """queries [T, index heads, dim] and blocks [n, dim] -> [T, n]: the sum over index heads of relu(query . key)."""
+        dots = (queries.flatten(0, 1) @ blocks.t()).view(*queries.shape[:2], -1)
+        return torch.relu(dots).sum(1) / math.sqrt(self._dim)
+
+    def select(self, scores: Tensor, start: int) -> Tensor:
+        """The blocks [T, num_selected], ascending, that queries at positions from `start` on read, given scores [T, n].
+
+        Queries with the same number of whole blocks are ranked together, each over just these: torch.topk then settles equal scores
+        (a block that no index head likes scores exactly 0) as it does in the reference, query by query.
+        """
+        chosen, row = [], 0
+        while row < scores.shape[0]:
+            whole = (start + row + 1) // self.block
+            end = (whole + 1) * self.block - 1 - start  # the first row that sees one block more
+            chosen.append(scores[row:end, :whole].topk(self.num_selected, dim=1).indices)
+            row = end
+        return torch.cat(chosen).sort(dim=1).values

@@ -1,0 +1,100 @@
+"""What a sequence carries from span to span: KV cells, index blocks, delta net and convolution states, n-gram history.
+
+Allocated whole for the longest context, so that a plan can count it; plan/budget.py gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from strata_recipes.errors import ConfigError, ModelError
+from strata_recipes.pack.index import Geometry
+
+KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class AttentionState:
+    """One QSA layer. Cells are written before they are read, so none is zeroed."""
+
+    keys: Tensor  # [kv heads, max context, head dim], in the KV format
+    values: Tensor
+    blocks: Tensor  # [blocks of the max context, indexer dim]: pooled, normed and rotated keys of whole blocks
+    pending: Tensor  # [index block, indexer dim]: raw keys of the block that is not whole yet
+
+
+@dataclass(frozen=True)
+class DeltaState:
+    """One GDN layer."""
+
+    conv: Tensor  # [taps - 1, channels]: the convolution's last inputs
+    delta: Tensor  # [value heads, key dim, value dim]
+
+
+@dataclass(frozen=True)
+class NgramState:
+    """The n-gram embedding of one layer."""
+
+    history: Tensor  # int64 [n - 1]: the last ids, end-of-text before the first
+    conv: Tensor  # [(taps - 1) * n, streams * hidden]
+
+
+def kv_dtype(kv_format: str) -> torch.dtype:
+    """The cells' type; ConfigError for a format that can be planned only."""
+    if kv_format not in KV_DTYPES:
+        raise ConfigError(f"kv={kv_format} can be planned but not run: use one of kv={', kv='.join(KV_DTYPES)}")
+    return KV_DTYPES[kv_format]
+
+
+class SequenceState:
+    """All states of one sequence. Each layer counts its own tokens: in layer-major order they advance apart."""
+
+    def __init__(self, g: Geometry, kv_format: str, max_context: int) -> None:
+        self.max_context = max_context
+        dtype = kv_dtype(kv_format)
+        self.attention = {layer: _attention(g, dtype, max_context) for layer in g.attention_layers}
+        self.delta = {layer: _delta(g) for layer in range(g.num_layers) if not g.is_attention(layer)}
+        self.ngram = {layer: _ngram(g) for layer in g.ngram_layers}
+        self._tokens = [0] * g.num_layers
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that every layer has read."""
+        return min(self._tokens)
+
+    @property
+    def num_bytes(self) -> int:
+        """Allocated bytes."""
+        states: list[AttentionState | DeltaState | NgramState] = [*self.attention.values(), *self.delta.values(), *self.ngram.values()]
+        return sum(tensor.nbytes for state in states for tensor in vars(state).values())
+
+    def advance(self, layer: int, start: int, num_tokens: int) -> None:
+        """Note that `layer` reads tokens start .. start + num_tokens; ModelError where they do not fit in the context."""
+        assert start == self._tokens[layer], f"layer {layer} has read {self._tokens[layer]} tokens, the span starts at {start}"
+        if start + num_tokens > self.max_context:
+            span = f"tokens {start} to {start + num_tokens} of the sequence"
+            raise ModelError(f"{span} pass its context of {self.max_context} tokens: raise kv.max_context")
+        self._tokens[layer] = start + num_tokens
+
+
+def _attention(g: Geometry, dtype: torch.dtype, max_context: int) -> AttentionState:
+    cells = (g.kv_heads, max_context, g.head_dim)
+    return AttentionState(
+        torch.empty(cells, dtype=dtype),
+        torch.empty(cells, dtype=dtype),
+        torch.empty(-(-max_context // g.index_block), g.indexer_dim),
+        torch.empty(g.index_block, g.indexer_dim),
+    )
+
+
+def _delta(g: Geometry) -> DeltaState:
+    channels = (2 * g.gdn_key_heads + g.gdn_value_heads) * g.gdn_head_dim
+    return DeltaState(torch.zeros(g.gdn_conv - 1, channels), torch.zeros(g.gdn_value_heads, g.gdn_head_dim, g.gdn_head_dim))
+
+
+def _ngram(g: Geometry) -> NgramState:
+    history = torch.full((g.ngram_size - 1,), g.ngram_eos, dtype=torch.int64)
+    return NgramState(history, torch.zeros((g.ngram_conv - 1) * g.ngram_size, g.streams * g.hidden))

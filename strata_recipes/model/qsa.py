@@ -1,0 +1,99 @@
+"""QSA: grouped-query attention with an output gate, over all keys while they are few and over selected blocks after that.
+
+T tokens, G query heads a kv head, K kv heads, D head dimension. Work a span is T x blocks and T x selected keys, in tiles of
+queries that hold at most `_TILE_BYTES`. Which form a token takes depends on its position alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from strata_recipes.model.indexer import Indexer
+from strata_recipes.model.kv_cache import AttentionState
+from strata_recipes.model.norm import rms_norm
+from strata_recipes.model.rope import Rope
+from strata_recipes.model.weights import Weights
+from strata_recipes.pack.index import Geometry
+
+_TILE_BYTES = 16 << 20
+
+
+class SelectedAttention:
+    """One QSA layer."""
+
+    def __init__(self, weights: Weights, g: Geometry, rope: Rope) -> None:
+        self._rope, self._eps = rope, g.norm_eps
+        self._query_heads, self._kv_heads, self._dim = g.query_heads, g.kv_heads, g.head_dim
+        self._input = weights.matrix("attn_q.weight", "attn_k.weight", "attn_v.weight")
+        self._q_norm, self._k_norm = weights.tensor("attn_q_norm.weight"), weights.tensor("attn_k_norm.weight")
+        self._output = weights.matrix("attn_output.weight")
+        self.indexer = Indexer(weights, g, rope)
+
+    def __call__(self, x: Tensor, state: AttentionState, start: int) -> Tensor:
+        """[T, H] -> [T, H] for tokens start .. start + T, whose keys and values join the state."""
+        stop = start + x.shape[0]
+        angles = self._rope.angles(torch.arange(start, stop))
+        heads = self._input(x).view(x.shape[0], -1, self._dim)  # a query head is followed by its gate
+        wide, key, value = heads.tensor_split([2 * self._query_heads, 2 * self._query_heads + self._kv_heads], dim=1)
+        query, gate = wide[:, ::2], wide[:, 1::2]
+        query = self._rope.rotate(rms_norm(query, self._q_norm, self._eps), angles)
+        key = self._rope.rotate(rms_norm(key, self._k_norm, self._eps), angles)
+        state.keys[:, start:stop] = key.transpose(0, 1)
+        state.values[:, start:stop] = value.transpose(0, 1)
+        self.indexer.append(x, state, start)
+        # heads by kv head first: [K, T, G, D]
+        query = (query * self._dim**-0.5).view(x.shape[0], self._kv_heads, -1, self._dim).transpose(0, 1)
+        read = torch.empty_like(query)
+        middle = min(max(self.indexer.first_choice, start), stop)
+        for at, to in _tiles(start, middle, 4 * self._query_heads * middle):
+            read[:, at - start : to - start] = read_all(query[:, at - start : to - start], state, at)
+        if middle < stop:
+            index = self.indexer.queries(x[middle - start :], (angles[0][middle - start :], angles[1][middle - start :]))
+            self._read_selected(query[:, middle - start :], index, state, middle, read[:, middle - start :])
+        return self._output((read.transpose(0, 1) * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
+
+    def _read_selected(self, query: Tensor, index: Tensor, state: AttentionState, start: int, read: Tensor) -> None:
+        """Fill read [K, T, G, D] for queries from position `start` on, each over its own blocks and the tokens after them."""
+        stop, block = start + query.shape[1], self.indexer.block
+        num_keys = (self.indexer.num_selected + 1) * block - 1
+        token_bytes = 4 * max(2 * self._kv_heads * self._dim * num_keys, (self.indexer.heads + 2) * (stop // block))
+        for at, to in _tiles(start, stop, token_bytes):
+            scores = self.indexer.scores(index[at - start : to - start], state.blocks[: to // block])
+            tokens, hidden = _tokens(self.indexer.select(scores, at), torch.arange(at, to), block)
+            read[:, at - start : to - start] = read_tokens(query[:, at - start : to - start], state, tokens, hidden)
+
+
+def read_all(query: Tensor, state: AttentionState, start: int) -> Tensor:
+    """Attention of query [K, T, G, D] (scaled) at positions from `start` on over every token up to each. -> [K, T, G, D]"""
+    stop = start + query.shape[1]
+    keys, values = (part[:, :stop].to(torch.float32) for part in (state.keys, state.values))
+    scores = (query.flatten(1, 2) @ keys.transpose(1, 2)).view(*query.shape[:3], stop)
+    hidden = torch.arange(stop) > torch.arange(start, stop)[:, None]
+    share = scores.masked_fill_(hidden[None, :, None], -torch.inf).softmax(-1)
+    return (share.flatten(1, 2) @ values).view_as(query)
+
+
+def read_tokens(query: Tensor, state: AttentionState, tokens: Tensor, hidden: Tensor) -> Tensor:
+    """Attention of query [K, T, G, D] (scaled) over its own tokens [T, n] but the hidden ones. -> [K, T, G, D]"""
+    shape = (query.shape[0], *tokens.shape, query.shape[3])
+    keys, values = (part.index_select(1, tokens.flatten()).to(torch.float32).view(shape) for part in (state.keys, state.values))
+    scores = query @ keys.transpose(2, 3)
+    return scores.masked_fill_(hidden[None, :, None], -torch.inf).softmax(-1) @ values
+
+
+def _tokens(chosen: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """Token positions [T, n], ascending, of chosen blocks [T, b] and of the tail, and which of them lie after the query."""
+    inside = (chosen[:, :, None] * block + torch.arange(block)).flatten(1)
+    tail = ((positions + 1) // block * block)[:, None] + torch.arange(block - 1)
+    tokens = torch.cat((inside, tail), dim=1)
+    hidden = tokens > positions[:, None]
+    return tokens.masked_fill(hidden, 0), hidden
+
+
+def _tiles(start: int, stop: int, token_bytes: int) -> Iterator[tuple[int, int]]:
+    size = max(1, _TILE_BYTES // max(1, token_bytes))
+    for at in range(start, stop, size):
+        yield at, min(at + size, stop)

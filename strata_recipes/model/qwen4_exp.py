@@ -1,0 +1,105 @@
+"""The qwen4_exp model, one layer half over one token span at a time. Knows no tier, no schedule and no config.
+
+T tokens, S streams, H hidden. The dense weights are held here; routed experts come from outside, between `mixer` and `combine`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels_numba.formats import FORMATS
+from strata_recipes.errors import ConfigError
+from strata_recipes.model.arithmetic import COMPUTE
+from strata_recipes.model.gdn import GatedDeltaNet
+from strata_recipes.model.hyper_connection import HyperConnection, inject
+from strata_recipes.model.kv_cache import SequenceState, kv_dtype
+from strata_recipes.model.mixer_out import MixerOut
+from strata_recipes.model.ple import NgramEmbedding
+from strata_recipes.model.qsa import SelectedAttention
+from strata_recipes.model.rope import Rope
+from strata_recipes.model.router import Router
+from strata_recipes.model.scratch import ExpertScratch
+from strata_recipes.model.shared_expert import SharedExpert
+from strata_recipes.model.weights import PackLike, Weights, widen
+from strata_recipes.pack.index import Geometry
+from strata_recipes.pack.layout import TOKEN_EMBEDDING
+
+
+class Layer:
+    """One layer's dense parts."""
+
+    def __init__(self, pack: PackLike, weights: Weights, g: Geometry, layer: int, rope: Rope) -> None:
+        self.ngram = NgramEmbedding(pack, weights, g, g.ngram_layers.index(layer)) if layer in g.ngram_layers else None
+        self.before_mixer = HyperConnection(weights, "hc_attn", g)
+        self.attention = SelectedAttention(weights, g, rope) if g.is_attention(layer) else None
+        self.delta = None if self.attention else GatedDeltaNet(weights, g)
+        self.before_experts = HyperConnection(weights, "hc_ffn", g)
+        self.router = Router(weights, g, layer)
+        self.shared = SharedExpert(weights)
+
+
+class Qwen4Exp:
+    """The dense half of the model; weights are widened once, here.
+
+    compute: f32, bf16, f16 or q8. kv: fp32 or fp16. `threads` is what the session told torch to use: kept beside the
+    model because the bits of torch's matmuls depend on it.
+    """
+
+    def __init__(self, pack: PackLike, compute: str, kv: str, max_context: int, threads: int) -> None:
+        if compute not in COMPUTE:
+            raise ConfigError(f"compute={compute} is not one of {', '.join(COMPUTE)}")
+        kv_dtype(kv)  # refused before any weight is widened
+        self.geometry = g = pack.index.geometry
+        self.compute, self.kv, self.max_context, self.threads = compute, kv, max_context, threads
+        self._scratch = ExpertScratch(g)
+        self._embedding, self._embedding_format, _ = pack.dense(TOKEN_EMBEDDING)
+        weights, rope = Weights(pack, compute), Rope(g.rotary_dim, g.rope_base)
+        self._layers = [Layer(pack, weights.layer(layer), g, layer, rope) for layer in range(g.num_layers)]
+        self._last = HyperConnection(weights, "output_hc", g, injects=False)
+        self._head = weights.matrix("output.weight")
+
+    def new_state(self, max_context: int | None = None) -> SequenceState:
+        """An empty sequence, allocated for `max_context` tokens (None: the model's)."""
+        return SequenceState(self.geometry, self.kv, self.max_context if max_context is None else max_context)
+
+    @torch.no_grad()
+    def embed(self, ids: Tensor | np.ndarray) -> Tensor:
+        """ids [T] -> streams [T, S*H]: each token's embedding in every stream. Rows are widened as they are asked for."""
+        rows, g = np.asarray(ids, dtype=np.int64), self.geometry
+        if rows.size and not 0 <= rows.min() <= rows.max() < g.vocab:
+            at = int(np.flatnonzero((rows < 0) | (rows >= g.vocab))[0])
+            what = f"token id {rows[at]} at position {at} is outside the model's vocabulary of {g.vocab}"
+            raise ConfigError(f"{what}: encode the text with the model's own tokenizer")
+        stored = self._embedding.reshape(g.vocab, FORMATS[self._embedding_format].row_bytes(g.hidden))
+        values = torch.from_numpy(widen(stored[rows].reshape(-1), self._embedding_format))
+        return values.view(-1, g.hidden).repeat(1, g.streams)
+
+    @torch.no_grad()
+    def mixer(self, layer: int, streams: Tensor, ids: Tensor | np.ndarray, state: SequenceState, start: int) -> MixerOut:
+        """All of a layer but its routed experts, for tokens start .. start + T; the layer's state moves on by T tokens."""
+        at = self._layers[layer]
+        state.advance(layer, start, streams.shape[0])
+        if at.ngram:
+            streams = at.ngram(streams, torch.as_tensor(ids, dtype=torch.int64), state.ngram[layer])
+        x, strengths = at.before_mixer(streams)
+        if at.attention:
+            mixed = at.attention(x, state.attention[layer], start)
+        else:
+            assert at.delta is not None
+            mixed = at.delta(x, state.delta[layer])
+        streams = inject(streams, mixed, strengths)
+        x, strengths = at.before_experts(streams)
+        experts, weights = at.router(x, start)
+        return MixerOut(streams, x, experts, weights, at.shared(x), strengths, self._scratch)
+
+    @torch.no_grad()
+    def combine(self, out: MixerOut) -> Tensor:
+        """streams [T, S*H] with the experts' sum injected."""
+        return inject(out.streams, out.acc, out.inject)
+
+    @torch.no_grad()
+    def logits(self, streams: Tensor) -> Tensor:
+        """streams [n, S*H] after the last layer -> float32 [n, vocab]."""
+        return self._head(self._last(streams)[0])

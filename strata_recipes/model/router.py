@@ -1,0 +1,39 @@
+"""Which experts a token goes to, and with what weights: softmax over all, the best k, weights summing to one. Always float32."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from strata_recipes.errors import ModelError
+from strata_recipes.model.weights import Weights
+from strata_recipes.pack.index import Geometry
+
+
+class Router:
+    """One layer's router."""
+
+    def __init__(self, weights: Weights, g: Geometry, layer: int) -> None:
+        self._scores = weights.matrix("ffn_gate_inp.weight")
+        self._top_k, self._layer = g.top_k, layer
+
+    def __call__(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """x [T, H] of tokens from `start` on -> experts int64 [T, k], best first, and weights [T, k]."""
+        share = self._scores(x).softmax(-1)
+        self._refuse_nan(share, start)
+        share, experts = best_experts(share, self._top_k)
+        return experts, share / share.sum(-1, keepdim=True)
+
+    def _refuse_nan(self, share: Tensor, start: int) -> None:
+        bad = share.isnan().any(-1)
+        if bad.any():
+            token = start + int(bad.nonzero()[0, 0])
+            raise ModelError(
+                f"the router of layer {self._layer} got a NaN at token {token} ({int(bad.sum())} of {bad.numel()} tokens of the span): "
+                "check the model's files with experts.verify=true, or use compute=f32"
+            )
+
+
+def best_experts(share: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row, largest first, and their columns; equal ones go to the lower column."""
+    values, columns = share.sort(dim=-1, descending=True, stable=True)
+    return values[:, :count].contiguous(), columns[:, :count].contiguous()

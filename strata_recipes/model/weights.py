@@ -1,0 +1,89 @@
+"""A pack's dense tensors as torch tensors, dequantized once at load, and the matmul over them. Knows no layer's arithmetic."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels_numba import reference
+from kernels_numba.cpu.dequantize import dequantize
+from kernels_numba.formats import FORMATS
+from strata_recipes.model.arithmetic import HALVES, rounded
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.pack.layout import dense_wanted
+
+_WIDENED = 1 << 22  # values of a half-precision matrix that are float32 at once: 16 MiB
+_PLAIN = ("F32", "F16", "BF16")  # numpy widens these as fast as a kernel would, and nothing is compiled for them
+
+
+class PackLike(Protocol):
+    """What the model reads of a pack."""
+
+    @property
+    def index(self) -> PackIndex: ...
+    def dense(self, name: str) -> tuple[np.ndarray, str, tuple[int, ...]]: ...
+    def ngram_rows(self, rows: np.ndarray) -> tuple[np.ndarray, str]: ...
+
+
+def widen(data: np.ndarray, format_name: str) -> np.ndarray:
+    """Stored bytes (1-D uint8) as 1-D float32."""
+    if format_name in _PLAIN:
+        return reference.dequantize(data, format_name)
+    layout = FORMATS[format_name]
+    out = np.empty(data.size // layout.block_bytes * layout.block_values, np.float32)
+    dequantize(data, format_name, out)
+    return out
+
+
+class Matrix:
+    """x weight^T with the operands rounded as `compute` says, summed in float32. Halves stay halves in memory."""
+
+    def __init__(self, weight: Tensor, compute: str) -> None:
+        self._compute = compute
+        self._weight = weight.to(HALVES[compute]) if compute in HALVES else weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, in] -> [T, out], float32."""
+        operand = rounded(x, self._compute)
+        if self._weight.dtype is torch.float32:
+            return functional.linear(operand, self._weight)
+        rows = max(1, _WIDENED // self._weight.shape[1])
+        return torch.cat([functional.linear(operand, part.to(torch.float32)) for part in torch.split(self._weight, rows)], dim=1)
+
+
+class Weights:
+    """Loads a pack's dense tensors by name, for one layer (`prefix` "blk.N.") or for the whole model."""
+
+    def __init__(self, pack: PackLike, compute: str, prefix: str = "") -> None:
+        self._pack = pack
+        self._compute = compute
+        self._prefix = prefix
+        self._exact = {wanted.name for wanted in dense_wanted(pack.index.geometry) if wanted.exact}
+
+    def layer(self, layer: int) -> Weights:
+        return Weights(self._pack, self._compute, f"blk.{layer}.")
+
+    def tensor(self, name: str) -> Tensor:
+        """Float32 values in the stored shape."""
+        data, format_name, shape = self._pack.dense(self._prefix + name)
+        return torch.from_numpy(widen(data, format_name).reshape(shape))
+
+    def matrix(self, *names: str) -> Matrix:
+        """Tensors that read the same input, stacked into one matmul.
+
+        Tensors that the layout calls exact (router, indexer) are never rounded; under q8 activations are rounded where a
+        tensor of the stack is stored quantized.
+        """
+        stack = torch.cat([self.tensor(name) for name in names]) if len(names) > 1 else self.tensor(names[0])
+        return Matrix(stack, self._arithmetic(names))
+
+    def _arithmetic(self, names: tuple[str, ...]) -> str:
+        full = [self._prefix + name for name in names]
+        if any(name in self._exact for name in full):
+            return "f32"
+        quantized = any(self._pack.dense(name)[1] not in _PLAIN for name in full)
+        return self._compute if quantized or self._compute != "q8" else "f32"

@@ -1,0 +1,28 @@
+"""Whether this PC can hold a plan now: what the run will take of its RAM against what there is. Allocates nothing."""
+
+from __future__ import annotations
+
+from strata_recipes.errors import DeviceError
+from strata_recipes.machine.memory import Available
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.budget import DENSE, F32_BYTES, dense_values
+from strata_recipes.plan.plan import Plan
+from strata_recipes.units import gib, mib
+
+
+def ram_needed(plan: Plan, index: PackIndex) -> int:
+    """RAM that a run of this plan takes here. The CPU stands in for a planned card: its VRAM lies in RAM, dense weights as float32."""
+    if plan.compute.device == "cpu":
+        return plan.ram.used_bytes
+    stand_in = plan.vram.used_bytes - plan.vram.part(DENSE) + dense_values(index) * F32_BYTES
+    return plan.ram.used_bytes + stand_in
+
+
+def check_holds(plan: Plan, index: PackIndex, available: Available) -> None:
+    """DeviceError with both numbers where the plan does not fit this PC now."""
+    needed = ram_needed(plan, index)
+    if needed > available.num_bytes:
+        raise DeviceError(
+            f"this plan takes {gib(needed)} of RAM on this PC and {gib(available.num_bytes)} is available ({available.limited_by}), "
+            f"{mib(needed - available.num_bytes)} short: close programs, use experts=mapped, or lower kv.max_context"
+        )

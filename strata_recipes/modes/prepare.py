@@ -1,0 +1,91 @@
+"""From a composed config to a plan and the folder that records it: what every mode does before its own work."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from strata_recipes.config.compose import config_hash, resolved_yaml
+from strata_recipes.config.schema import Config
+from strata_recipes.decide import build_plan
+from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
+from strata_recipes.machine.facts import Machine
+from strata_recipes.machine.probe import differences, resolve_hardware
+from strata_recipes.modes.models import ModelFacts, scale_index
+from strata_recipes.pack.cache import cache_root
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.pack.profile import Order, load_profile, order_id
+from strata_recipes.pack.reader import Pack
+from strata_recipes.plan.plan import Plan
+from strata_recipes.results.machine_facts import machine_json
+from strata_recipes.results.metrics import EmulatedMetrics
+from strata_recipes.results.record import ResultsFolder
+from strata_recipes.results.status import ended
+from strata_recipes.text.prompt import Prompt, prompt_ids, prompt_length
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A config with every fact literal, the machine it is planned for, the plan, and the prompt where it can be read."""
+
+    config: Config
+    machine: Machine
+    emulated: EmulatedMetrics
+    plan: Plan
+    order: Order  # (layer, expert) pairs, hottest first, that the plan was made from
+    prompt: Prompt | None
+    folder_hash: str
+
+
+def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
+    """Probe what is not stated, read the prompt, plan. Allocates nothing."""
+    folder_hash = config_hash(config)
+    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts))
+    resolved = dataclasses.replace(config, hardware=hardware)
+    prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
+    tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
+    index, order = _ordered(config, facts)
+    plan = build_plan(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
+    if prompt is not None:
+        fresh = tuple(note for note in prompt.notes if note not in plan.notes)
+        plan = dataclasses.replace(plan, notes=(*plan.notes, *fresh))
+    return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, order, prompt, folder_hash)
+
+
+@contextmanager
+def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder]:
+    """The results folder of the run, written before the work; an error in the work is recorded there and goes on."""
+    root = Path(prepared.config.results.root).expanduser()
+    folder = ResultsFolder.make(root, prepared.config.mode.name.value, prepared.folder_hash, datetime.now())
+    machine = machine_json(prepared.machine, prepared.emulated.facts)
+    folder.write_before(resolved_yaml(prepared.config), overrides, machine, prepared.plan)
+    try:
+        yield folder
+    except StrataError as error:
+        folder.end(ended(error.exit_code, str(error)), prepared.plan)
+        raise
+    except KeyboardInterrupt:
+        folder.end(ended(EXIT_INTERRUPTED, "interrupted"), prepared.plan)
+        raise
+
+
+def drive_folder(facts: ModelFacts | Pack) -> Path:
+    """Where the drive is probed: the pack's folder, or the cache where there is no pack yet."""
+    return facts.folder if isinstance(facts, Pack) else cache_root()
+
+
+def _ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Order]:
+    """The order of experts: experts.profile, else the pack's."""
+    if config.experts.profile is None:
+        return facts.index, facts.order()
+    order = load_profile(Path(config.experts.profile).expanduser(), facts.index)
+    return dataclasses.replace(facts.index, profile_id=order_id(order)), order
+
+
+def _uncountable(config: Config, facts: ModelFacts | Pack) -> bool:
+    """A named model without files: its prompt can only be counted where no tokenizer is needed."""
+    return isinstance(facts, ModelFacts) and facts.index.pack_id == "declared"

@@ -1,0 +1,60 @@
+"""The expert blobs that one memory holds: where each (layer, expert) lies in its arena. Does not know how they got there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from strata_recipes.files.source import Bytes
+from strata_recipes.schedule.startup import Copy
+from strata_recipes.tiers.arena import Arena
+from strata_recipes.tiers.ledger import Ledger
+
+
+class BlobTier:
+    """Blobs by pair, at the index that the schedule gave them; the ledger is asked before anything is allocated.
+
+    A place lies on the largest power of two up to `alignment` that divides every blob size, so that no byte is padding.
+    """
+
+    def __init__(
+        self, copies: Sequence[Copy], ledger: Ledger, budget: str, name: str, *, alignment: int, slice_bytes: int | None, poison: bool
+    ) -> None:
+        self._index = {(copy.layer, copy.expert): copy.index for copy in copies}
+        sizes = [copy.num_bytes for copy in sorted(copies, key=lambda copy: copy.index)]
+        self.num_bytes = sum(sizes)
+        self._taken = ledger.take(budget, name, self.num_bytes)
+        try:
+            self._arena = Arena(sizes, math.gcd(alignment, *sizes), slice_bytes=slice_bytes or self.num_bytes, poison=poison)
+        except BaseException:
+            self._taken.give_back()
+            raise
+
+    def __contains__(self, pair: tuple[int, int]) -> bool:
+        return pair in self._index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def place(self, layer: int, expert: int) -> Bytes:
+        """Where one blob goes, to be written."""
+        return self._arena.place(self._index[layer, expert])
+
+    def blob(self, layer: int, expert: int) -> Bytes:
+        """The bytes of one blob, read-only like those of every tier: a kernel then compiles for one type."""
+        return read_only(self.place(layer, expert))
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """What is held, by layer, then expert."""
+        return sorted(self._index)
+
+    def close(self) -> None:
+        self._index = {}
+        self._arena.close()
+        self._taken.give_back()
+
+
+def read_only(view: Bytes) -> Bytes:
+    """The view, which nobody else may hold, without the right to write."""
+    view.flags.writeable = False
+    return view

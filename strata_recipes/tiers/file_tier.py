@@ -1,0 +1,110 @@
+"""The experts that no memory holds, read from the file: as views of its mapping, or through the stager. Knows no other tier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from strata_recipes.files.mapped import MappedFile
+from strata_recipes.files.source import Bytes, ExpertFile
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.tiers.blobs import read_only
+from strata_recipes.tiers.stager import Job, Stager
+
+
+class Visit(Protocol):
+    """The file-tier experts of one visit, in the order asked."""
+
+    def next_blob(self) -> Bytes:
+        """The next expert's blob, valid until the next call."""
+
+    def close(self) -> None:
+        """Ends the visit, whether all was used or not."""
+
+
+class FileTier(Protocol):
+    """How experts in the file are read."""
+
+    def visit(self, layer: int, experts: Sequence[int]) -> Visit:
+        """Asks for one layer's experts; reading starts now where it can run ahead."""
+
+    def check(self) -> None:
+        """FileError if the file is no longer the one that was opened."""
+
+    def close(self) -> None:
+        """Ends reading and gives the file back."""
+
+
+class MappedTier:
+    """Blobs as views of the mapping: the page cache is the RAM tier."""
+
+    def __init__(self, file: MappedFile, index: PackIndex) -> None:
+        self._file = file
+        self._index = index
+
+    def visit(self, layer: int, experts: Sequence[int]) -> Visit:
+        return _MappedVisit(self._file, [self._index.offset(layer, expert) for expert in experts], self._index.layers[layer].blob_bytes)
+
+    def check(self) -> None:
+        self._file.check()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _MappedVisit:
+    def __init__(self, file: MappedFile, offsets: list[int], num_bytes: int) -> None:
+        self._file = file
+        self._offsets = iter(offsets)
+        self._num_bytes = num_bytes
+
+    def next_blob(self) -> Bytes:
+        return self._file.view(next(self._offsets), self._num_bytes)
+
+    def close(self) -> None:
+        """Nothing runs ahead of a view."""
+
+
+class StagedTier:
+    """Blobs through the stager: whole strides, submitted ahead of use, read as far ahead as its buffers allow."""
+
+    def __init__(self, file: ExpertFile, stager: Stager, index: PackIndex) -> None:
+        self._file = file
+        self._stager = stager
+        self._index = index
+
+    def visit(self, layer: int, experts: Sequence[int]) -> Visit:
+        at = self._index.layers[layer]
+        visit = _StagedVisit(self._stager, at.blob_bytes)
+        for expert in experts:
+            visit.submit(self._index.offset(layer, expert), at.stride)
+        return visit
+
+    def check(self) -> None:
+        self._file.check()
+
+    def close(self) -> None:
+        self._stager.close()
+        self._file.close()
+
+
+class _StagedVisit:
+    def __init__(self, stager: Stager, num_bytes: int) -> None:
+        self._stager = stager
+        self._num_bytes = num_bytes
+        self._jobs: list[Job] = []
+        self._used = 0
+
+    def submit(self, offset: int, num_bytes: int) -> None:
+        self._jobs.append(self._stager.submit(offset, num_bytes))
+
+    def next_blob(self) -> Bytes:
+        if self._used:
+            self._stager.release(self._jobs[self._used - 1])
+        job = self._jobs[self._used]
+        self._used += 1
+        return read_only(self._stager.take(job)[: self._num_bytes])
+
+    def close(self) -> None:
+        for job in self._jobs[max(0, self._used - 1) :]:
+            self._stager.skip(job)

@@ -1,0 +1,106 @@
+"""Where an expert's bytes are now: VRAM slots, then RAM, then the file. Yields blobs; does not know what is computed with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from strata_recipes.files.source import Bytes
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.tiers.blobs import BlobTier
+from strata_recipes.tiers.file_tier import FileTier, Visit
+
+Check = Callable[[int, int, Bytes], None]  # (layer, expert, blob): raises where these are not the pack's bytes
+
+
+@dataclass
+class TierCounters:
+    """Lookups by tier over one prompt or one reply; file bytes are at stored stride."""
+
+    vram_hits: int = 0
+    ram_hits: int = 0
+    file_hits: int = 0
+    file_bytes: int = 0
+    touched: set[tuple[int, int]] = field(default_factory=set)  # pairs of the file tier, each once
+
+
+class ExpertTiers:
+    """All experts of a pack, each in its tier. `file` is None where none is left to the file."""
+
+    def __init__(self, index: PackIndex, vram: BlobTier, ram: BlobTier, file: FileTier | None, check: Check | None = None) -> None:
+        self.index = index
+        self.vram = vram
+        self.ram = ram
+        self.counters = TierCounters()
+        self._file = file
+        self._check_blob = check
+
+    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes]]:
+        """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step."""
+        if any(a >= b for a, b in zip(experts, experts[1:], strict=False)):
+            raise ValueError(f"experts {list(experts)} of layer {layer} are not in ascending order")
+        in_file = [expert for expert in experts if not self._resident(layer, expert)]
+        with closing(self._visit(layer, in_file)) as visit:
+            for expert in experts:
+                yield expert, self._blob(layer, expert, visit)
+
+    def take_counters(self) -> TierCounters:
+        """The counters since the last call; they start again from nothing."""
+        counted, self.counters = self.counters, TierCounters()
+        return counted
+
+    def file_bytes(self, pairs: set[tuple[int, int]] | None = None) -> int:
+        """Stored bytes of these file-tier pairs, or of all that no memory holds."""
+        g = self.index.geometry
+        if pairs is None:
+            pairs = {(la, ex) for la in range(g.num_layers) for ex in range(g.num_experts) if not self._resident(la, ex)}
+        return sum(self.index.layers[layer].stride for layer, _ in pairs)
+
+    def check(self) -> None:
+        """FileError if the file tier's file was cut, rewritten or replaced."""
+        if self._file:
+            self._file.check()
+
+    def close(self) -> None:
+        try:
+            if self._file:
+                self._file.close()
+        finally:
+            self.vram.close()
+            self.ram.close()
+
+    def _resident(self, layer: int, expert: int) -> bool:
+        return (layer, expert) in self.vram or (layer, expert) in self.ram
+
+    def _visit(self, layer: int, experts: list[int]) -> Visit:
+        if not experts:
+            return _NoVisit()
+        if self._file is None:
+            raise ValueError(f"experts {experts} of layer {layer} are in no tier")
+        return self._file.visit(layer, experts)
+
+    def _blob(self, layer: int, expert: int, visit: Visit) -> Bytes:
+        if (layer, expert) in self.vram:
+            self.counters.vram_hits += 1
+            return self.vram.blob(layer, expert)
+        if (layer, expert) in self.ram:
+            self.counters.ram_hits += 1
+            return self.ram.blob(layer, expert)
+        blob = visit.next_blob()
+        self.counters.file_hits += 1
+        self.counters.file_bytes += self.index.layers[layer].stride
+        self.counters.touched.add((layer, expert))
+        if self._check_blob:
+            self._check_blob(layer, expert, blob)
+        return blob
+
+
+class _NoVisit:
+    """Where everything is resident."""
+
+    def next_blob(self) -> Bytes:
+        raise ValueError("a visit without experts has no blob")
+
+    def close(self) -> None:
+        """Nothing was asked for."""

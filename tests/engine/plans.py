@@ -1,0 +1,69 @@
+"""Real plans for the tiny reference, and what the tests compare of a run."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strata_recipes.config.choices import ExpertsMode, FileIo, KvFormat
+from strata_recipes.config.schema import Config, Model
+from strata_recipes.decide import build_plan
+from strata_recipes.engine.session import Session
+from strata_recipes.machine.facts import Cpu, Drive, Machine
+from strata_recipes.pack.reader import Pack
+from strata_recipes.pack.sources import open_source
+from strata_recipes.pack.writer import build_pack
+from strata_recipes.plan.plan import Plan
+from strata_recipes.units import GiB
+
+DATA = Path(__file__).parents[1] / "data"
+MACHINE = Machine("test", "linux", 16 * GiB, 12 * GiB, Cpu(1, 1e10, 1e10), None, Drive(1e9, 1e9, 1e9))
+
+
+def pack_tiny(name: str, folder: Path) -> Path:
+    with open_source(Model(name=name, source=str(DATA / f"{name}.gguf"))) as source:
+        build_pack(source, folder)
+    return folder
+
+
+def plan_for(
+    pack: Pack,
+    *,
+    mode: str = "auto",
+    slots: int | str = "auto",
+    ram_budget: int | None = None,
+    file_io: str = "auto",
+    chunk: int | str = "auto",
+    prompt: int = 40,
+    new: int = 48,
+    verify: bool = False,
+    kv: str = "fp32",
+) -> Plan:
+    config = Config()
+    config.experts.mode, config.experts.slots, config.experts.file_io = ExpertsMode(mode), slots, FileIo(file_io)
+    config.experts.ram_budget, config.experts.verify = ram_budget, verify
+    config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
+    return build_plan(config, MACHINE, pack.index, prompt)
+
+
+def oracle(name: str) -> dict[str, NDArray[Any]]:
+    with np.load(DATA / "oracle" / f"{name}.npz") as stored:
+        return {key: stored[key] for key in stored}
+
+
+def run(plan: Plan, pack: Pack, ids: NDArray[Any], logits: str = "all") -> tuple[NDArray[np.float32], tuple[int, ...]]:
+    """All logits of the prompt, and the reply."""
+    with Session(plan, pack, poison=True) as session:
+        read = session.prompt(ids, logits=logits)
+        assert read.logits is not None
+        return read.logits, session.generate().tokens
+
+
+def nothing_left(pack: Pack) -> bool:
+    """No thread of ours, no mapping of the experts."""
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith("stager")]
+    return not ours and str(pack.experts_path) not in Path("/proc/self/maps").read_text()

@@ -1,0 +1,67 @@
+"""What the page cache holds of a file, against reads whose effect on it is known."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strata_recipes.files.mapped import MappedFile
+from strata_recipes.files.residency import cached_bytes, cached_share, drop_cached
+from strata_recipes.files.unbuffered_linux import DirectFile
+
+SIZE = (8 << 20) + 100
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Path:
+    path = tmp_path / "experts.bin"
+    path.write_bytes(os.urandom(SIZE))
+    assert cached_bytes(path) == SIZE  # a file just written lies in the cache
+    assert drop_cached(path)
+    return path
+
+
+def test_a_dropped_file_is_not_held(cold: Path) -> None:
+    assert cached_bytes(cold) == 0
+    assert cached_share(cold, 4096, 4096) == 0.0
+
+
+def test_direct_reads_leave_no_page_and_mapped_reads_leave_theirs(cold: Path) -> None:
+    direct = DirectFile(cold, SIZE)
+    direct.read(0, SIZE, np.zeros(SIZE, np.uint8))
+    direct.close()
+    assert cached_bytes(cold) == 0
+    mapped = MappedFile(cold, SIZE)
+    mapped.read(0, 1 << 20, np.zeros(1 << 20, np.uint8))
+    assert cached_share(cold, 0, 1 << 20) == 1.0
+    mapped.drop(0, 1 << 20)
+    assert cached_share(cold, 0, 1 << 20) == 0.0
+    mapped.close()
+
+
+def test_will_need_reads_ahead(cold: Path) -> None:
+    mapped = MappedFile(cold, SIZE)
+    mapped.will_need(4 << 20, 2 << 20)
+    for _ in range(1000):  # the kernel reads on its own time: only a failure waits long
+        if cached_share(cold, 4 << 20, 2 << 20) == 1.0:
+            break
+        time.sleep(0.01)
+    assert cached_share(cold, 4 << 20, 2 << 20) == 1.0
+    assert cached_share(cold, 0, 1 << 20) == 0.0
+    mapped.close()
+
+
+def test_partial_pages_count_their_bytes_only(cold: Path) -> None:
+    cold.read_bytes()
+    assert cached_bytes(cold, [(100, 50)]) == 50
+    assert cached_bytes(cold, [(4000, 200), (SIZE - 30, 30)]) == 230
+    assert cached_bytes(cold, []) == 0
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert cached_bytes(tmp_path / "empty") == 0
