@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Config
 from strata_recipes.decide import build_plan
-from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
+from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
@@ -24,7 +25,7 @@ from strata_recipes.plan.plan import Plan
 from strata_recipes.results.machine_facts import machine_json
 from strata_recipes.results.metrics import EmulatedMetrics
 from strata_recipes.results.record import ResultsFolder
-from strata_recipes.results.status import ended
+from strata_recipes.results.status import Status, ended
 from strata_recipes.text.prompt import Prompt, prompt_ids, prompt_length
 
 
@@ -66,11 +67,22 @@ def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder
     try:
         yield folder
     except StrataError as error:
-        folder.end(ended(error.exit_code, str(error)), prepared.plan)
+        _record(folder, ended(error.exit_code, str(error)), prepared.plan)
         raise
     except KeyboardInterrupt:
-        folder.end(ended(EXIT_INTERRUPTED, "interrupted"), prepared.plan)
+        _record(folder, ended(EXIT_INTERRUPTED, "interrupted"), prepared.plan)
         raise
+    except BaseException as error:  # a bug: the folder says so, and it goes on with its traceback
+        _record(folder, ended(1, f"{type(error).__name__}: {error}"), prepared.plan)
+        raise
+
+
+def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:
+    """The end of a run that failed; a folder that cannot be written any more must not hide why."""
+    try:
+        folder.end(status, plan)
+    except FileError as error:
+        print(f"note: {error}", file=sys.stderr)
 
 
 def drive_folder(facts: ModelFacts | Pack) -> Path:
