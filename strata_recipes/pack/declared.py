@@ -75,7 +75,9 @@ def expert_formats(model: schema.Model, num_layers: int) -> list[tuple[str, str,
     named = {name for run in model.experts for name in (run.gate, run.up, run.down)} | ({model.dense} if model.dense else set())
     faults = [f"model {model.name!r}: {name!r} is no format: use one of {', '.join(FORMATS)}" for name in sorted(named - set(FORMATS))]
     if stated != num_layers:
-        faults.append(f"model {model.name!r}: model.experts states formats for {stated:,} layers, model.geometry.num_layers is {num_layers:,}")
+        faults.append(
+            f"model {model.name!r}: model.experts states formats for {stated:,} layers, model.geometry.num_layers is {num_layers:,}"
+        )
     if faults:
         raise ConfigError(faults)
     return [(run.gate, run.up, run.down) for run in model.experts for _ in range(run.layers)]

@@ -1,0 +1,134 @@
+"""The one place that imports numba.cuda: building, launching, argument checks, and what the GPU is.
+
+Importing this needs no driver and compiles nothing. Kernels take every array as a 64-bit address and every scalar as a numpy
+type, so a launch costs one parameter an argument; `address` is where dtype, shape, contiguity and device are checked.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numba.cuda
+import numpy as np
+from numba import types
+from numba.core import config
+from numba.cuda.core import config as cuda_config
+
+cuda_config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a token's launches are small, and known to be
+cuda: Any = numba.cuda
+SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
+MAX_GRID = 2**31 - 1
+_SCALARS = {"i32": types.int32, "i64": types.int64, "f32": types.float32}
+_NUMPY = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
+
+
+class DeviceMismatch(RuntimeError):
+    """The GPU, its driver or its toolkit cannot run these kernels, or ran one wrongly."""
+
+
+def inline(function: Callable[..., Any]) -> Any:
+    """A device function that always inlines; the plain function in the simulator."""
+    return function if SIMULATED else cuda.jit(device=True, forceinline=True)(function)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel's Python body with its parameters, such as "i64 i64 i32", and its threads a block. Compiles on first launch."""
+
+    body: Callable[..., None]
+    parameters: str
+    threads: int
+    blocks_a_multiprocessor: int = 1  # resident blocks that registers must leave room for
+
+    @property
+    def signature(self) -> Any:
+        return types.void(*(_SCALARS[name] for name in self.parameters.split()))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """numba's launch_bounds."""
+        return self.threads, self.blocks_a_multiprocessor
+
+    def launch(self, blocks: int, stream: int, *arguments: Any) -> None:
+        """Run on `blocks` blocks in the stream with that handle (0: the default one). No blocks: nothing is launched."""
+        if blocks == 0:
+            return
+        if not 0 < blocks <= MAX_GRID:
+            raise ValueError(f"{self.body.__name__} would need {blocks} blocks, the grid holds {MAX_GRID}: split the rows")
+        names = self.parameters.split()
+        typed = [_NUMPY[name](value) for name, value in zip(names, arguments, strict=True)]
+        _compiled(self)[blocks, self.threads, stream_of(stream)](*typed)
+
+
+@functools.cache
+def _compiled(kernel: Kernel) -> Any:
+    if SIMULATED:
+        return cuda.jit(kernel.body)
+    check_device()
+    return cuda.jit(kernel.signature, launch_bounds=kernel.bounds)(kernel.body)
+
+
+@functools.cache
+def stream_of(handle: int) -> Any:
+    """numba's view of a stream that another library (torch) made."""
+    return 0 if SIMULATED or handle == 0 else cuda.external_stream(handle)
+
+
+@functools.cache
+def check_device() -> str:
+    """One line on driver, toolkit and capability; DeviceMismatch where there is no GPU or the GPU is older than the kernels."""
+    try:
+        capability = cuda.get_current_device().compute_capability
+        line = f"compute capability {capability[0]}.{capability[1]}, driver for CUDA {_dotted(cuda.cudadrv.driver.driver.get_version())}"
+    except cuda.cudadrv.error.CudaSupportError as failure:
+        raise DeviceMismatch(f"no usable NVIDIA driver: {' '.join(str(failure).split()).rstrip(' :')}") from failure
+    line += f", toolkit {_dotted(cuda.runtime.get_version())}"
+    if tuple(capability) < (8, 0):
+        raise DeviceMismatch(f"{line}: the kernels need compute capability 8.0 or newer")
+    return line
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(str(part) for part in version)
+
+
+def address(name: str, array: Any, dtype: str, shape: tuple[int, ...]) -> int:
+    """Where a device array's data lies, checked. torch tensors, numba device arrays, and numpy arrays in the simulator.
+
+    `dtype` is a numpy name; bf16 and f16 are accepted as "bits16", whatever 2-byte type holds them. -1 in `shape` is any size.
+    """
+    found, got_shape, contiguous, data = _describe(array)
+    if not contiguous:
+        raise ValueError(f"{name} is not contiguous")
+    wrong_type = found not in ("int16", "uint16", "float16", "bfloat16") if dtype == "bits16" else found != dtype
+    fits = len(shape) == len(got_shape) and all(w in (-1, g) for w, g in zip(shape, got_shape, strict=True))
+    if wrong_type or not fits:
+        raise ValueError(f"{name} is {found} of shape {got_shape}, wanted {dtype} of shape {shape}")
+    return data
+
+
+def _describe(array: Any) -> tuple[str, tuple[int, ...], bool, int]:
+    if hasattr(array, "data_ptr"):  # torch, without importing it
+        if array.device.type != "cuda" and not SIMULATED:
+            raise ValueError(f"a tensor on {array.device} where a CUDA tensor is wanted")
+        return str(array.dtype).removeprefix("torch."), tuple(array.shape), array.is_contiguous(), int(array.data_ptr())
+    if isinstance(array, np.ndarray) and SIMULATED:
+        return array.dtype.name, array.shape, array.flags.c_contiguous, int(array.ctypes.data)
+    view = getattr(array, "__cuda_array_interface__", None)
+    if view is None:
+        raise ValueError(f"{type(array).__name__} is not a device array")
+    return np.dtype(view["typestr"]).name, tuple(view["shape"]), view.get("strides") is None, int(view["data"][0])
+
+
+def to_device(array: np.ndarray) -> Any:
+    """A copy on the device (in the simulator: in host memory), for tables and tests; the engine has its own copies."""
+    return np.array(array, order="C") if SIMULATED else cuda.to_device(np.ascontiguousarray(array))
+
+
+def to_host(array: Any) -> np.ndarray:
+    """Back from `to_device`, after everything on the default stream."""
+    host: np.ndarray = array if SIMULATED else array.copy_to_host()
+    return host

@@ -1,0 +1,103 @@
+"""Numpy truth of every op on dequantized weights: what the CPU and CUDA kernels are held to. Knows no format and no device.
+
+Sums are in float64, so a kernel differs from them by its own roundings alone; what must agree to the bit is float32 here too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Bits = NDArray[np.uint16]
+GROUP = 32  # activations that share a scale
+
+
+def to_bits(values: Floats, output: str) -> Bits:
+    """float32 to float16 or bfloat16 as bits, to nearest even. output: "f16" or "bf16"."""
+    with np.errstate(over="ignore"):
+        if output == "f16":
+            return values.astype(np.float16).view(np.uint16)
+    words = values.view(np.uint32).astype(np.uint64)
+    rounded = ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FFF), rounded)
+
+
+def from_bits(bits: Bits, output: str) -> Floats:
+    """The inverse of `to_bits`: exact."""
+    if output == "f16":
+        return bits.view(np.float16).astype(np.float32)
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded(values: Floats, compute: str) -> Floats:
+    """Values as operands of `compute`: "f32", "f16" or "bf16"."""
+    return values if compute == "f32" else from_bits(to_bits(values, compute), compute)
+
+
+def quantize_rows(x: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """x [R, K] -> codes [R, K], scales [R, ceil(K / 32)]: largest magnitude / 127, codes to nearest even. All in float32.
+
+    A group with a NaN or an infinity has that for its scale and zeros for its codes.
+    """
+    rows, width = x.shape
+    groups = np.pad(x, ((0, 0), (0, -width % GROUP))).reshape(rows, -(-width // GROUP), GROUP)
+    scales = np.abs(groups).max(axis=2, initial=np.float32(0)) / np.float32(127)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        codes = np.clip(np.rint(groups / scales[:, :, None]), -127, 127)
+    codes = np.where((scales[:, :, None] > 0) & ~np.isnan(codes), codes, 0)
+    return codes.astype(np.int8).reshape(rows, groups.shape[1] * GROUP)[:, :width].copy(), scales
+
+
+def unquantized(codes: NDArray[np.int8], scales: Floats) -> NDArray[np.float64]:
+    """The values that `quantize_rows` stands for."""
+    return codes.astype(np.float64) * np.repeat(scales.astype(np.float64), GROUP, axis=1)[:, : codes.shape[1]]
+
+
+def matvec(x: NDArray[Any], weights: Floats) -> NDArray[np.float64]:
+    """x [R, K], weights [N, K] -> [R, N]."""
+    product: NDArray[np.float64] = x.astype(np.float64) @ weights.astype(np.float64).T
+    return product
+
+
+def magnitudes(x: NDArray[Any], weights: Floats) -> NDArray[np.float64]:
+    """The sums of the products' magnitudes, to which a kernel's roundings are in proportion."""
+    return matvec(np.abs(x), np.abs(weights))
+
+
+def silu(x: NDArray[Any]) -> NDArray[np.float64]:
+    """x * sigmoid(x)."""
+    wide = x.astype(np.float64)
+    value: NDArray[np.float64] = wide / (1 + np.exp(-wide))
+    return value
+
+
+def gate_up(x: Floats, gate: Floats, up: Floats, compute: str) -> NDArray[np.float64]:
+    """silu(x gate^T) * (x up^T) with operands rounded as `compute` says; the result is not rounded."""
+    x, gate, up = (rounded(part, compute) for part in (x, gate, up))
+    return silu(matvec(x, gate)) * matvec(x, up)
+
+
+def moe_shared_init(shared: Floats, gate: Floats) -> NDArray[np.float64]:
+    """sigmoid(gate)[:, None] * shared: [T, H], [T]."""
+    value: NDArray[np.float64] = shared.astype(np.float64) / (1 + np.exp(-gate.astype(np.float64)))[:, None]
+    return value
+
+
+def moe_scatter_add(y: Floats, weights: Floats, places: NDArray[np.int32], acc: Floats) -> None:
+    """acc[t] += weights[t, j] * y[places[t, j]] for j in turn, product and sum rounded apart; -1: no such row. To the bit."""
+    for j in range(places.shape[1]):
+        held = places[:, j] >= 0
+        acc[held] += weights[held, j, None] * y[places[held, j]]
+
+
+def route_topk(scores: Floats, count: int) -> tuple[NDArray[np.int32], Floats, NDArray[np.int32]]:
+    """[T, E] -> ids [T, k] best first, ties to the lower id, a NaN below -inf; their scores; NaNs a row. To the bit."""
+    if not 1 <= count <= scores.shape[1]:
+        raise ValueError(f"{count} of {scores.shape[1]} experts: wanted 1 to {scores.shape[1]}")
+    bad = np.isnan(scores)
+    order = np.lexsort((np.broadcast_to(np.arange(scores.shape[1]), scores.shape), -np.where(bad, 0, scores), bad), axis=1)
+    ids = order[:, :count].astype(np.int32)
+    return ids, np.take_along_axis(scores, ids.astype(np.int64), axis=1), bad.sum(axis=1).astype(np.int32)

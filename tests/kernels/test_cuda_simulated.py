@@ -1,0 +1,32 @@
+"""tests/gpu in numba's CUDA simulator, which must be chosen before numba is imported: hence a process of its own.
+
+The simulator runs a thread of Python for each of the GPU's, so only a part of the tests goes there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = {
+    "dequantize": (["test_dequantize.py"], "(not f16 and (F16 or Q2_0 or Q6_K or IQ3_S)) or (even_byte and Q4_K) or wrong or no_blocks"),
+    "matvec": (["test_matvec.py"], ""),
+    "small_ops": (["test_quantize_rows.py", "test_moe.py", "test_route_topk.py"], ""),
+    "grouped_matmul": (["test_grouped_matmul.py"], "not (test_down and (f16 or bf16))"),
+    "tensor_cores": (["test_grouped_matmul.py"], "test_down and Q2_0-bf16"),
+}
+
+
+@pytest.mark.parametrize("part", list(PARTS))
+def test_in_the_simulator(part: str) -> None:
+    files, chosen = PARTS[part]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/gpu/{file}" for file in files), "-k", chosen]
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert " passed" in done.stdout

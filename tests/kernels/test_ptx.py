@@ -1,0 +1,88 @@
+"""The instructions that speed rests on are in the PTX, for the GPUs of today; nothing spills into local memory. Needs no GPU."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kernels_numba.formats import FORMATS
+from kernels_numba.gpu.dequantize import parts_kernel
+from kernels_numba.gpu.grouped_f32 import f32_kernel
+from kernels_numba.gpu.grouped_mma import mma_kernel
+from kernels_numba.gpu.matvec import matvec_kernel
+from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
+from kernels_numba.gpu.moe import scatter_add_kernel, shared_init_kernel, silu_kernel
+from kernels_numba.gpu.quantize_rows import quantize_kernel
+from kernels_numba.gpu.route_topk import topk_kernel
+from tests.kernels.ptx_text import CAPABILITIES, needs_toolkit, ptx
+
+pytestmark = needs_toolkit
+every_capability = pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+
+
+@every_capability
+def test_the_8_bit_matvec_has_dp4a_and_wide_loads(capability: tuple[int, int]) -> None:
+    for name in ("Q2_0", "Q8_0"):
+        shape = fitting(name, 640, 2560, True, 1, 512)
+        text = ptx(matvec_q8_kernel(name, shape, True, 16), capability)
+        assert f".target sm_{capability[0]}{capability[1]}" in text
+        assert text.count("dp4a.s32.s32") >= 8
+        assert "ld.global.nc.v4.u32" in text  # 16 bytes of codes
+        assert "ld.shared.v4.u32" in text  # 16 activations
+        assert ".local" not in text
+
+
+@every_capability
+def test_the_grouped_matmul_has_tensor_core_instructions(capability: tuple[int, int]) -> None:
+    text = ptx(mma_kernel(("Q2_0", "Q2_0"), 640, 2560, "bf16", True, (16, 16)), capability)
+    assert text.count("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") == 32  # 64 inputs of a warp's 32 x 32
+    assert text.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 16
+    assert "cp.async.cg.shared.global" in text
+    assert "st.shared.v4.b32" in text
+    assert ".local" not in text
+
+
+def test_f16_uses_the_f16_instruction() -> None:
+    text = ptx(mma_kernel(("Q8_0",), 128, 256, "f16", False, (2,)), (8, 6))
+    assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text
+    assert "bf16" not in text
+
+
+@every_capability
+@pytest.mark.parametrize("name", ["Q2_0", "IQ3_S", "Q4_K"])
+def test_dequantize_stores_16_bytes(name: str, capability: tuple[int, int]) -> None:
+    text = ptx(parts_kernel(name, "bf16", True, 16), capability)
+    assert "st.global.v4.u32" in text
+    assert "cvt.rn.bf16x2.f32" in text
+
+
+def test_codes_become_floats_without_conversion_instructions() -> None:
+    """One of those takes four times as long as a byte pick and a subtraction."""
+    assert "cvt.rn.f32.s" not in ptx(parts_kernel("Q2_0", "bf16", True, 16), (9, 0))
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_nothing_lies_in_local_memory(name: str) -> None:
+    for planar in (False, True):
+        assert ".local" not in ptx(parts_kernel(name, "f32", planar, 2 if not planar else 16), (9, 0))
+    assert ".local" not in ptx(matvec_kernel(name, 64, 256, 8, True, 16), (9, 0))
+
+
+def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
+    text = ptx(parts_kernel("Q8_0", "f32", False, 2), (8, 6))
+    assert "ld.global.nc.u16" in text
+    assert not re.search(r"ld\.global\.nc\.(v2|v4|u32|u64)", text)
+
+
+@every_capability
+def test_the_small_kernels_compile(capability: tuple[int, int]) -> None:
+    small = quantize_kernel(), topk_kernel(), silu_kernel(), shared_init_kernel(), scatter_add_kernel()
+    for kernel in (*small, f32_kernel(("Q2_0",), 64, 256, True, (16,))):
+        assert ".entry" in ptx(kernel, capability)
+
+
+def test_products_of_the_weighted_sum_are_rounded_before_they_are_added() -> None:
+    text = ptx(scatter_add_kernel(), (9, 0))
+    assert "mul.rn.f32" in text and "add.rn.f32" in text
+    assert "fma" not in text
