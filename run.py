@@ -2,7 +2,9 @@
 
 import sys
 
-from strata_recipes.modes.entry import main
-
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        from strata_recipes.modes.entry import process
+    except KeyboardInterrupt:  # before our own handler stands
+        sys.exit(130)
+    process()

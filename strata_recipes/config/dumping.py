@@ -12,6 +12,7 @@ import yaml
 from strata_recipes.config.leaves import plain
 from strata_recipes.config.places import SCHEMA_NAME
 from strata_recipes.config.schema import Config
+from strata_recipes.machine.facts import ESTIMATED
 
 _HEAD = f"""\
 # Every value of one run, literal. It replays by itself, checked as ever; key=value overrides it, groups do not:
@@ -48,7 +49,7 @@ def config_hash(config: Config) -> str:
     data: dict[str, Any] = plain(config)
     del data["results"]["root"]
     for key in data["hardware"].pop("probed"):
-        _forget(data["hardware"], key.removeprefix("hardware.").split("."))
+        _forget(data["hardware"], key.removesuffix(ESTIMATED).removeprefix("hardware.").split("."))
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strata_recipes.config.choices import ExpertsMode, Sampler, Source
-from strata_recipes.config.schema import Config
+from strata_recipes.config.schema import Config, Model
 
+MAX_SKEW = 5.0
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
@@ -46,17 +47,35 @@ def _workload(config: Config) -> Iterator[str]:
 
 def _model(config: Config) -> Iterator[str]:
     model = config.model
-    if model.kind is Source.hf and model.source is None and model.pack is None:
-        yield "model.kind=hf needs its folder: add model.source=DIR"
+    from_files = model.kind in (Source.gguf, Source.hf)
+    if from_files and model.source is None and model.pack is None:
+        wanted = "file: add model.source=FILE" if model.kind is Source.gguf else "folder: add model.source=DIR"
+        yield f"model.kind={model.kind.name} needs its {wanted}, or model.pack=FOLDER of a pack that is there"
+    if from_files:
+        yield from _stated_in_vain(model)
+    if model.skew is not None and model.skew > MAX_SKEW:
+        yield f"model.skew={model.skew:g} is more than {MAX_SKEW:g}, where one expert takes every token: use 0 to 2"
     if model.kind in (Source.synthetic, Source.declared) and model.source is not None:
         yield f"model.source={model.source!r} does not apply to model.kind={model.kind.name}: take model=gguf or model=hf, or leave it out"
 
 
+def _stated_in_vain(model: Model) -> Iterator[str]:
+    """What is read from the files of a model that has some."""
+    stated = [f"geometry.{name}" for name, value in vars(model.geometry).items() if value is not None]
+    stated += [name for name in ("experts", "dense") if getattr(model, name)]
+    for name in stated:
+        yield f"model.{name} does not apply to model.kind={model.kind.name}, whose files say it: leave it out, or take model=synthetic"
+
+
 def _hardware(config: Config) -> Iterator[str]:
     facts = config.hardware
-    for part, name, whole, of in (
+    if facts.gpu.vram == 0:
+        for name in ("name", "capability", "free", "bandwidth", "flops", "pcie"):
+            if getattr(facts.gpu, name) not in (None, 0):
+                yield f"hardware.gpu.{name} is stated and hardware.gpu.vram=0 says that there is no card: leave one of them out"
+    for part, size, whole, of in (
         ("available", facts.available, "ram", facts.ram),
         ("gpu.free", facts.gpu.free, "gpu.vram", facts.gpu.vram),
     ):
-        if name is not None and of is not None and name > of:
-            yield f"hardware.{part}={name} is more than hardware.{whole}={of}: lower the one or raise the other"
+        if size is not None and of is not None and size > of:
+            yield f"hardware.{part}={size} is more than hardware.{whole}={of}: lower the one or raise the other"

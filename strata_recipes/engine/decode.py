@@ -42,7 +42,7 @@ class DecodeFigures:
 
     tokens: int
     seconds: float
-    tokens_per_s: float | None  # None where nothing was written
+    tokens_per_s: float | None  # of the tokens after the first; None where there are none
     vram_hits: int
     ram_hits: int
     file_hits: int
@@ -108,7 +108,7 @@ def _figures(num_tokens: int, seconds: float, tiers: ExpertTiers, times: NDArray
     return DecodeFigures(
         tokens=num_tokens,
         seconds=seconds,
-        tokens_per_s=num_tokens / seconds if num_tokens else None,
+        tokens_per_s=(num_tokens - 1) / seconds if num_tokens > 1 else None,  # the first token came with the prompt
         vram_hits=counters.vram_hits,
         ram_hits=counters.ram_hits,
         file_hits=counters.file_hits,

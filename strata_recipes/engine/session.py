@@ -20,6 +20,7 @@ from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import ConfigError, DeviceError
+from strata_recipes.machine.cores import usable_cores
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
@@ -48,7 +49,7 @@ class MemoryFigures:
 
 @dataclass(frozen=True)
 class Threads:
-    """As the plan says for torch, whose bits depend on it; our kernels' do not, and they never have more than this PC's cores."""
+    """As the plan says, and never more than this PC's cores. Torch's bits depend on the number, our kernels' do not."""
 
     torch: int
     kernels: int
@@ -164,14 +165,16 @@ class Session:
 
     def _set_threads(self) -> Threads:
         wanted, had = self.plan.compute.threads, Threads(torch.get_num_threads(), numba.get_num_threads())
-        given = Threads(wanted, min(wanted, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # made when numba is imported
+        most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # made when numba is imported
+        given = Threads(min(wanted, usable_cores()), min(wanted, most))
         self._opened.callback(torch.set_num_threads, had.torch)
         self._opened.callback(numba.set_num_threads, had.kernels)
         torch.set_num_threads(given.torch)
         numba.set_num_threads(given.kernels)
-        if given.kernels < wanted:
+        if given.torch < wanted:
             self._hooks.note(
-                f"expert kernels run on {given.kernels} threads of the planned {wanted}: this PC has no more cores; their bits are the same"
+                f"{given.torch} threads run of the planned {wanted}, as this PC has no more cores: "
+                f"logits may differ from the planned PC's by 1e-5 (relative L2), and are the same bits on this one"
             )
         return given
 

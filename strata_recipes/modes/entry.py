@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-import io
+import errno
 import os
+import signal
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 from strata_recipes.config.choices import ModeName
 from strata_recipes.config.compose import hydra_main
 from strata_recipes.config.schema import Config
-from strata_recipes.errors import EXIT_INTERRUPTED, DeviceError
+from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED, DeviceError
+from strata_recipes.modes import streams
+from strata_recipes.modes.interrupt import Interrupt
 
 Job = Callable[[Config, list[str]], int]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line (default: this process's) and return the exit code of design section 7."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # a pipe on Windows would take cp1252, and end the run at the first character that it lacks
-            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
     return hydra_main(run_job, argv)
+
+
+def process() -> NoReturn:
+    """The console script and run.py: this process is ours, from its streams and Ctrl-C to its end."""
+    signal.signal(signal.SIGINT, Interrupt())
+    streams.install()
+    try:
+        code = main()
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        print(
+            f"strata: standard output cannot be written ({error.strerror}, errno {error.errno}): make room where it goes", file=sys.stderr
+        )
+        code = EXIT_FILES
+    if code == EXIT_INTERRUPTED:
+        sys.stderr.flush()
+        os._exit(code)  # all is closed and recorded; torch and numba would take seconds more to unload
+    sys.exit(code)
 
 
 def run_job(config: Config, overrides: list[str]) -> int:

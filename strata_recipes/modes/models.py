@@ -11,8 +11,9 @@ from pathlib import Path
 from strata_recipes.config.choices import Source
 from strata_recipes.config.compose import compose_config
 from strata_recipes.config.schema import Config, Model
+from strata_recipes.errors import ConfigError, PackError
 from strata_recipes.modes.progress import bytes_bar
-from strata_recipes.pack.cache import pack_folder
+from strata_recipes.pack.cache import pack_folder, source_key
 from strata_recipes.pack.declared import declared_index
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.manifest import MANIFEST_FILE
@@ -42,7 +43,7 @@ def model_facts(model: Model) -> Iterator[ModelFacts | Pack]:
     if model.kind is Source.declared:
         yield ModelFacts(declared_index(model))
     elif (pack_folder(model) / MANIFEST_FILE).exists():
-        with open_pack(pack_folder(model)) as pack:
+        with _checked(model, open_pack(pack_folder(model))) as pack:
             yield pack
     else:
         with open_source(model) as source, tempfile.TemporaryDirectory() as folder:
@@ -57,18 +58,34 @@ def ready_pack(model: Model) -> Pack:
     """The model's pack, built first where it is not there yet."""
     folder = pack_folder(model)
     if not (folder / MANIFEST_FILE).exists():
-        write_pack(model, folder)
-    return open_pack(folder)
+        write_pack(model, folder, reuse=True)  # another process may have just finished it
+    return _checked(model, open_pack(folder))
 
 
-def write_pack(model: Model, folder: Path) -> None:
+def _checked(model: Model, pack: Pack) -> Pack:
+    """The pack, held against the stated source: a folder left from another model must not answer for this one."""
+    if model.kind is Source.synthetic or model.source is not None:
+        wanted = source_key(model)
+        if pack.index.pack_id != wanted:
+            pack.close()
+            raise PackError(
+                f"{pack.folder} holds pack {pack.index.pack_id} of {pack.index.name!r}, the stated source makes {wanted}: "
+                f"name another model.pack, or build this one with mode=pack"
+            )
+    return pack
+
+
+def write_pack(model: Model, folder: Path, *, reuse: bool = False) -> None:
     """Builds the pack with a bar of bytes, rate and time left."""
     with open_source(model) as source, bytes_bar(f"packing {model.name}") as advance:
-        build_pack(source, folder, advance)
+        build_pack(source, folder, advance, reuse=reuse)
 
 
 def scale_index(config: Config) -> PackIndex | None:
     """The index of the named model that this one is a scale model of."""
     if config.model.scale_of is None:
         return None
-    return declared_index(compose_config([f"model={config.model.scale_of}"]).model)
+    named = compose_config([f"model={config.model.scale_of}"]).model
+    if named.kind is not Source.declared:
+        raise ConfigError(f"model.scale_of={config.model.scale_of} states no geometry: name a model with one, as qwen38_flash_next_q2_0")
+    return declared_index(named)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
+
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Config
 from strata_recipes.decide import build_plan
@@ -61,7 +63,7 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
 def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder]:
     """The results folder of the run, written before the work; an error in the work is recorded there and goes on."""
     root = Path(prepared.config.results.root).expanduser()
-    folder = ResultsFolder.make(root, prepared.config.mode.name.value, prepared.folder_hash, datetime.now())
+    folder = ResultsFolder.make(root, _recipe() or prepared.config.mode.name.value, prepared.folder_hash, datetime.now())
     machine = machine_json(prepared.machine, prepared.emulated.facts)
     folder.write_before(resolved_yaml(prepared.config), overrides, machine, prepared.plan)
     try:
@@ -96,6 +98,12 @@ def _ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Order
         return facts.index, facts.order()
     order = load_profile(Path(config.experts.profile).expanduser(), facts.index)
     return dataclasses.replace(facts.index, profile_id=order_id(order)), order
+
+
+def _recipe() -> str | None:
+    """The recipe of this run, which its folder is named after."""
+    choice = HydraConfig.get().runtime.choices.get("recipe") if HydraConfig.initialized() else None
+    return str(choice) if choice else None
 
 
 def _uncountable(config: Config, facts: ModelFacts | Pack) -> bool:

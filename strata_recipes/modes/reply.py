@@ -6,6 +6,7 @@ import json
 from typing import TextIO
 
 from strata_recipes.modes.clock import Clock
+from strata_recipes.modes.interrupt import raise_if_interrupted
 from strata_recipes.text.stream import TextStream
 from strata_recipes.text.tokenizer import Tokenizer
 
@@ -22,7 +23,8 @@ class Reply:
         self._clock = clock
 
     def push(self, token: int) -> None:
-        """One more token."""
+        """One more token; KeyboardInterrupt where the user asked to stop."""
+        raise_if_interrupted()
         if self.first_token_s is None:
             self.first_token_s = self._clock.seconds()
         self.tokens.append(token)

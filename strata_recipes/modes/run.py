@@ -11,8 +11,9 @@ from strata_recipes.engine.watching import Hooks
 from strata_recipes.machine import memory
 from strata_recipes.modes.clock import Clock
 from strata_recipes.modes.holds import check_holds
+from strata_recipes.modes.interrupt import interrupted, raise_if_interrupted
 from strata_recipes.modes.measured import measured
-from strata_recipes.modes.models import ready_pack
+from strata_recipes.modes.models import model_facts, ready_pack
 from strata_recipes.modes.prepare import Prepared, prepare, recorded
 from strata_recipes.modes.progress import console, copy_bar, token_bar
 from strata_recipes.modes.reply import Reply
@@ -29,13 +30,14 @@ from strata_recipes.text.tokenizer import Tokenizer
 def run(config: Config, overrides: list[str]) -> int:
     """One whole run: text on stdout as it comes, then one table."""
     clock = Clock()
-    with ready_pack(config.model) as pack:
-        prepared = prepare(config, pack)
+    with model_facts(config.model) as facts:  # before a byte is packed: what is refused is refused at once
+        prepared = prepare(config, facts)
         runnable(prepared.plan)
-        check_holds(prepared.plan, pack.index, memory.available())
-        with recorded(prepared, overrides) as folder:
-            folder.started()
-            _work(prepared, pack, folder, clock)
+        check_holds(prepared.plan, facts.index, memory.available())
+    with recorded(prepared, overrides) as folder, ready_pack(config.model) as pack:
+        raise_if_interrupted()  # imports may have swallowed the exception
+        folder.started()
+        _work(prepared, pack, folder, clock)
     return 0
 
 
@@ -53,7 +55,7 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
         folder.log(f"ready after {ready_s:.3f} s: {plan.vram_slots} slots, {plan.ram_blobs} RAM blobs, {plan.file_blobs} in the file")
         checksums = session.checksums() if plan.experts.verify else None
         with token_bar("reading", len(prompt.ids)) as on_chunk:
-            read = session.prompt(prompt.ids, logits=plan.output.logits, on_chunk=on_chunk)
+            read = session.prompt(prompt.ids, logits=plan.output.logits, on_chunk=on_chunk, cancelled=interrupted)
         folder.log(f"read {read.figures.tokens} tokens in {read.figures.seconds:.3f} s")
         written = session.generate(on_token=reply.push)
         reply.end()

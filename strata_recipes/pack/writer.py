@@ -26,15 +26,18 @@ _DATA_FILES = (EXPERTS_FILE, DENSE_FILE, NGRAM_FILE, TOKENIZER_FILE)
 _OURS = {*_DATA_FILES, MANIFEST_FILE, PROFILE_FILE, LOCK_FILE}
 
 
-def build_pack(source: ModelSource, folder: Path, progress: Progress | None = None, batch_bytes: int = BATCH_BYTES) -> None:
+def build_pack(
+    source: ModelSource, folder: Path, progress: Progress | None = None, batch_bytes: int = BATCH_BYTES, *, reuse: bool = False
+) -> None:
     """Packs a source into a folder. `progress(done, total)` counts bytes. Killed at any moment, no pack is there that looks whole.
 
-    Where another process packs the same source into the same folder at the same time, its result is waited for and used.
+    Where another process packs the same source into the same folder at the same time, its result is waited for and used;
+    with `reuse` also one that was there before.
     """
     folder = prepare_folder(folder)
     with FolderLock(folder) as lock:
         total = pack_bytes(source)
-        if lock.waited and _packed_id(folder) == source.index.pack_id:
+        if (lock.waited or reuse) and _packed_id(folder) == source.index.pack_id:
             (progress or _silent)(total, total)
             return
         try:

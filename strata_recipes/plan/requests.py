@@ -93,6 +93,9 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
     model = config.model
     if model.seed is not None and model.kind is not Source.synthetic:
         yield f"model.seed={model.seed} does not go with model.kind={model.kind.value}: only synthetic weights are drawn"
+    threads, cores = config.compute.threads, machine.cpu.cores
+    if isinstance(threads, int) and threads > cores:
+        yield f"compute.threads={threads:,} is more than the {cores:,} cores of {machine.name}: use at most that, or auto"
     for name in SAMPLE_ONLY:
         if decode.sampler is Sampler.greedy and getattr(decode, name) is not None:
             yield f"decode.{name}={getattr(decode, name)} does not go with decode.sampler=greedy: use decode=sample"

@@ -56,7 +56,7 @@ def ram_left(case: Case, found: Memories) -> int:
 
 def _shape(case: Case, chunk: int, context: int) -> Shape:
     rows = min(chunk, case.prompt_tokens)
-    logits = rows if case.config.results.logits is Logits.all else 1
+    logits = case.prompt_tokens if case.config.results.logits is Logits.all else 1  # kept until they are written
     device = "cpu" if case.machine.gpu is None else "cuda"
     demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits)
     found = memories(case.config.hardware, case.machine, case.pack, demand, case.scale_of)

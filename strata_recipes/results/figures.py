@@ -51,7 +51,7 @@ def _planned(plan: Plan) -> list[Figure]:
 
 def _forecast(of: Prediction) -> str:
     pace = f"{of.prefill_tokens_per_s:,.1f} tokens/s read, {of.decode_tokens_per_s:,.1f} tokens/s written"
-    return f"ready after {_seconds(of.ready_s)}, {pace} (simulated)"
+    return f"ready after {_seconds(of.ready_s)}, {pace} (bytes over rates alone)"
 
 
 def _budget(budget: Budget) -> str:
@@ -66,13 +66,13 @@ def _startup(metrics: Metrics) -> list[Figure]:
         ("RAM copy", _copied(start.copy_bytes, start.copy_s)),
     ]
     lines += [("read from the drive", None if start.drive_bytes is None else gib(start.drive_bytes)), ("fell back to", start.fallback)]
-    ready = None if metrics.ready_s is None else _seconds(metrics.ready_s) + _predicted(metrics.predicted.ready_s, "s")
+    ready = None if metrics.ready_s is None else _seconds(metrics.ready_s)
     return _told("start-up", [*lines, ("ready after", ready)])
 
 
 def _prompt(plan: Plan, metrics: Metrics) -> list[Figure]:
     read = metrics.prefill
-    pace = _pace(read.tokens, read.seconds, read.tokens_per_s, metrics.predicted.prefill_tokens_per_s)
+    pace = _pace(read.tokens, read.seconds, read.tokens_per_s)
     order = None if read.order is None else f"{read.order}, chunks of {plan.prefill.chunk} tokens"
     first = None if metrics.first_token_s is None else _seconds(metrics.first_token_s)
     touched = None if read.expert_bytes_read is None else gib(read.expert_bytes_read)
@@ -81,7 +81,7 @@ def _prompt(plan: Plan, metrics: Metrics) -> list[Figure]:
 
 def _decode(metrics: Metrics) -> list[Figure]:
     made = metrics.decode
-    pace = _pace(made.tokens, made.seconds, made.tokens_per_s, metrics.predicted.decode_tokens_per_s)
+    pace = _pace(made.tokens, made.seconds, made.tokens_per_s)
     return _told("decode", [("written", pace), ("expert look-ups", _hits((made.vram_hits, made.ram_hits, made.file_hits)))])
 
 
@@ -95,16 +95,12 @@ def _copied(num_bytes: int | None, seconds: float | None) -> str | None:
     return gib(num_bytes) if seconds is None else f"{gib(num_bytes)} in {_seconds(seconds)}"
 
 
-def _pace(tokens: int | None, seconds: float | None, per_s: float | None, predicted: float | None) -> str | None:
+def _pace(tokens: int | None, seconds: float | None, per_s: float | None) -> str | None:
     if tokens is None:
         return None
     took = "" if seconds is None else f" in {_seconds(seconds)}"
     rate = "" if per_s is None else f", {per_s:,.1f} tokens/s"
-    return f"{tokens:,} tokens{took}{rate}" + _predicted(predicted, "tokens/s")
-
-
-def _predicted(value: float | None, unit: str) -> str:
-    return "" if value is None else f" (predicted {value:,.1f} {unit})"
+    return f"{tokens:,} tokens{took}{rate}"
 
 
 def _hits(hits: tuple[int | None, int | None, int | None]) -> str | None:

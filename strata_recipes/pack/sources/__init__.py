@@ -10,16 +10,14 @@ from strata_recipes.errors import ConfigError, FileError, PackError
 from strata_recipes.pack.checksum import PACKAGE
 from strata_recipes.pack.sources.source import ModelSource
 
-DEMO = PACKAGE / "assets" / "storyteller.gguf"
+SHIPPED = {"shipped:storyteller": PACKAGE / "assets" / "storyteller.gguf"}  # what model.source may name besides a path
 
 
 def source_path(model: schema.Model) -> Path:
-    """The file or folder that the weights come from; the shipped demo where a GGUF model states none."""
+    """The file or folder that the weights come from."""
     if model.source is not None:
-        return Path(os.path.expanduser(model.source))
-    if model.kind is choices.Source.gguf:
-        return DEMO
-    raise PackError(f"model {model.name!r} of kind {model.kind.name} states no model.source: give the folder that holds it")
+        return SHIPPED.get(model.source) or Path(os.path.expanduser(model.source))
+    raise PackError(f"model {model.name!r} of kind {model.kind.name} states no model.source: name the file or folder that holds it")
 
 
 def open_source(model: schema.Model) -> ModelSource:
