@@ -13,7 +13,6 @@ from strata_recipes.config.choices import (
     Order,
     Sampler,
     Source,
-    Strategy,
     Template,
 )
 from strata_recipes.config.schema import Config
@@ -51,8 +50,6 @@ def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
 
 
 def _not_built(config: Config) -> Iterator[str]:
-    if config.startup.strategy is Strategy.unbuffered:
-        yield "startup.strategy=unbuffered is not built in this version: use startup=mapped or startup=auto"
     if config.prefill.order is Order.layer_major:
         yield "prefill.order=layer_major is not built in this version: use prefill=chunked or prefill=auto"
     if config.emulate.ram in (EmulateRam.cgroup, EmulateRam.ballast):

@@ -93,7 +93,7 @@ def test_each_fact_says_how_it_is_known(machine):
     assert how["gpu.flops"] == "estimated"
     assert how["gpu.pcie"] == how["os"] == "declared"
     assert found["facts"]["available"]["value"] == 50 * 2**30
-    assert len(how) == 16
+    assert len(how) == 17
     software = found["software"]
     assert software["driver"] == "575.1" and software["packages"]["numpy"] == np.__version__
     assert socket.gethostname() not in json.dumps(found["software"])
