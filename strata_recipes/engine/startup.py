@@ -65,6 +65,7 @@ class StartedTiers:
     tiers: ExpertTiers
     figures: StartupFigures
     rss_before_fill_bytes: int
+    in_file: int  # experts that no memory holds
     recheck: Recheck | None  # None where no expert is left to the file
     reading: str  # how the file tier is read, in one line for the log
 
@@ -84,13 +85,13 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
         steps = Steps(Step("fill", schedule.fill, vram), Step("copy", schedule.copy, ram), check, hooks)
         rss_bytes = process_use().rss_bytes
         source, figures = _copied(plan, source, steps, ledger, opened, poison)
-        in_file = plan.file_blobs + len(schedule.copy) - len(ram)  # with those that could not be read into RAM
+        in_file = len(order) - len({*vram.pairs(), *ram.pairs()})  # with those that could not be read into RAM
         file = _file_tier(plan, pack, source, hooks, poison) if in_file else None
         tiers = ExpertTiers(pack.index, vram, ram, file, check)
         opened.callback(tiers.close)
         if not isinstance(file, MappedTier):
             source.close()
-        started = StartedTiers(tiers, figures, rss_bytes, _recheck(plan, hooks, in_file), _reading(plan, pack, in_file))
+        started = StartedTiers(tiers, figures, rss_bytes, in_file, _recheck(plan, hooks, in_file), _reading(plan, pack, in_file))
         opened.pop_all()
     hooks.log(started.reading)
     return started

@@ -47,7 +47,7 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
     with ExitStack() as opened:
         sampler = opened.enter_context(Sampler(lambda: memory.available().num_bytes))
         advance = opened.enter_context(copy_bar())
-        hooks = Hooks(progress=advance, note=lambda sentence: _note(sentence, folder))
+        hooks = Hooks(progress=advance, note=lambda sentence: _note(sentence, folder), log=folder.log)
         session = opened.enter_context(Session(plan, pack, order=prepared.order, hooks=hooks))
         ready_s = clock.seconds()
         folder.log(f"ready after {ready_s:.3f} s: {plan.vram_slots} slots, {plan.ram_blobs} RAM blobs, {plan.file_blobs} in the file")
