@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 
+from strata_recipes.config.choices import EmulateRam
 from strata_recipes.config.schema import Config
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.machine import memory
 from strata_recipes.modes.clock import Clock
+from strata_recipes.modes.emulated import beside_ballast, run_in_group
 from strata_recipes.modes.holds import check_holds
 from strata_recipes.modes.measured import measured
 from strata_recipes.modes.models import ready_pack
@@ -27,16 +29,24 @@ from strata_recipes.text.tokenizer import Tokenizer
 
 
 def run(config: Config, overrides: list[str]) -> int:
-    """One whole run: text on stdout as it comes, then one table."""
+    """One whole run, where need be as on a PC with less RAM: text on stdout as it comes, then one table."""
+    if config.emulate.ram is EmulateRam.cgroup:
+        return run_in_group(config, overrides)
     clock = Clock()
     with ready_pack(config.model) as pack:
         prepared = prepare(config, pack)
-        runnable(prepared.plan)
-        check_holds(prepared.plan, pack.index, memory.available())
-        with recorded(prepared, overrides) as folder:
-            folder.started()
-            _work(prepared, pack, folder, clock)
+        with beside_ballast(prepared, pack.index):
+            carry_out(prepared, pack, overrides, clock)
     return 0
+
+
+def carry_out(prepared: Prepared, pack: Pack, overrides: list[str], clock: Clock) -> None:
+    """The run of a plan, with its folder."""
+    runnable(prepared.plan)
+    check_holds(prepared.plan, pack.index, memory.available())
+    with recorded(prepared, overrides) as folder:
+        folder.started()
+        _work(prepared, pack, folder, clock)
 
 
 def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -> None:

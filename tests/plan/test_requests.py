@@ -27,8 +27,7 @@ def plan(config: Config, tokens: int = 100, **facts: Any) -> Plan:
     ("groups", "message"),
     [
         (dict(prefill=Prefill(Order.layer_major)), "prefill.order=layer_major is not built"),
-        (dict(emulate=Emulate(ram=EmulateRam.cgroup)), "emulate.ram=cgroup is not built"),
-        (dict(emulate=Emulate(ram=EmulateRam.ballast)), "emulate.ram=ballast is not built"),
+        (dict(emulate=Emulate(ram=EmulateRam.cgroup), model=Model(scale_of="big")), "emulate.ram=cgroup does not go with the scale model"),
         (dict(emulate=Emulate(links=EmulateLinks.throttle)), "emulate.links=throttle is not built"),
         (dict(experts=Experts(ExpertsMode.mapped, ram_budget=5)), "does not go with experts.mode=mapped"),
         (dict(experts=Experts(slots=97)), "more than the model's 96 experts"),
@@ -46,6 +45,7 @@ def test_refused(groups: dict[str, Any], message: str) -> None:
     ("facts", "groups", "message"),
     [
         (dict(os="windows"), dict(experts=Experts(file_io=FileIo.direct)), "not built for Windows"),
+        (dict(probed=frozenset({"available"})), dict(emulate=Emulate(ram=EmulateRam.ballast)), "needs a PC to stand in for"),
         (dict(drive=Drive(0, 1, 1)), {}, r"hardware\.drive\.direct=0 never ends"),
         (dict(cpu=Cpu(1, 1, 0)), {}, r"hardware\.cpu\.flops=0"),
         (dict(ram_bytes=1 << 20), {}, r"hardware\.available=.* is more than hardware\.ram=1\.00 MiB"),
