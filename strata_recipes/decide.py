@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strata_recipes.config.schema import Config
+from strata_recipes.errors import PlanError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAND_IN, total
+from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAND_IN, START, total
 from strata_recipes.plan.compute import plan_compute, plan_model
 from strata_recipes.plan.decode import plan_decode
 from strata_recipes.plan.experts import Placement, Room, Sizes, placements
@@ -17,15 +18,16 @@ from strata_recipes.plan.file_io import FileIoChoice, choose_file_io
 from strata_recipes.plan.kv import plan_kv
 from strata_recipes.plan.limits import is_scaled, shrink, stands_in
 from strata_recipes.plan.notes import emulation, mtp_decision, notes
-from strata_recipes.plan.plan import PLAN_VERSION, Budget, Decision, ExpertsPlan, OutputPlan, Plan, Share
+from strata_recipes.plan.plan import PLAN_VERSION, Budget, Decision, ExpertsPlan, OutputPlan, Plan, Share, StartupPlan
 from strata_recipes.plan.prefill import plan_prefill
 from strata_recipes.plan.requests import check_requests, unused
 from strata_recipes.plan.sizing import Case, Shape, ram_left, shape_of
-from strata_recipes.plan.startup import plan_startup
+from strata_recipes.plan.startup import StartFacts, plan_startup, start_facts, strategies
 from strata_recipes.plan.workload import estimated_tokens, plan_workload
 from strata_recipes.schedule.startup import default_order
 from strata_recipes.simulate.routing import DEFAULT_SKEW
 from strata_recipes.simulate.simulate import Load, Timed, predict
+from strata_recipes.simulate.startup import StartLoad, startup_s
 from strata_recipes.units import figure, gib
 
 DEFAULT_ORDER = "expert id, then layer"
@@ -33,8 +35,11 @@ DEFAULT_ORDER = "expert id, then layer"
 
 @dataclass(frozen=True)
 class Option:
-    """One placement with its budgets, how the file is read, and its times."""
+    """One placement and start-up with their budgets, how the file is read, and their times."""
 
+    shape: Shape
+    start: StartFacts
+    start_load: StartLoad
     placement: Placement
     vram: Budget
     ram: Budget
@@ -50,7 +55,8 @@ class Option:
         p = self.timed.prediction
         rates = f"{figure(p.prefill_s)} s prompt, {figure(p.decode_tokens_per_s)} tokens/s"
         held = f" of {gib(self.placement.ram_bytes)}" if self.placement.mode == "budget" else ""
-        return f"{self.placement.mode}{held} {figure(self.timed.total_s)} s ({figure(p.ready_s)} s ready, {rates})"
+        start = f", {self.start_load.strategy} start" if self.start.moved_bytes else ""
+        return f"{self.placement.mode}{held}{start} {figure(self.timed.total_s)} s ({figure(p.ready_s)} s ready, {rates})"
 
 
 def build_plan(
@@ -70,18 +76,41 @@ def build_plan(
     tokens = estimated_tokens(config.workload) if prompt_tokens is None else prompt_tokens
     check_requests(config, machine, pack, tokens)
     case = Case(config, machine, pack, tokens, scale_of if is_scaled(machine, scale_of) else None)
-    shape = shape_of(case)
-    options = sorted(_options(case, shape, default_order(pack) if order is None else order), key=lambda option: option.rank)
+    options = sorted(_options(case, default_order(pack) if order is None else order), key=lambda option: option.rank)
     counted = prompt_tokens is not None or plan_workload(config.workload).source == "tokens"
-    return _plan(case, shape, options, counted)
+    return _plan(case, options, counted)
 
 
-def _options(case: Case, shape: Shape, order: Sequence[tuple[int, int]]) -> list[Option]:
+def _options(case: Case, order: Sequence[tuple[int, int]]) -> list[Option]:
+    """Every placement with every start-up that applies to it. Under auto an unbuffered start whose buffers do not fit is none."""
+    asked = strategies(case.config.startup)
+    found: list[Option] = []
+    for strategy in asked:
+        try:
+            found += _options_of(case, strategy, order)
+        except PlanError:
+            if not found:
+                raise
+    if len(asked) == 1:
+        return found
+    applying = [option for option in found if _applies(option)]
+    return applying or found
+
+
+def _applies(option: Option) -> bool:
+    """Nothing to copy: no buffers for it. A file tier read past the page cache: the start with it."""
+    if not option.start.moved_bytes:
+        return option.start_load.strategy == "mapped"
+    return option.start_load.strategy == "unbuffered" or option.file_io.value == "buffered"
+
+
+def _options_of(case: Case, strategy: str, order: Sequence[tuple[int, int]]) -> list[Option]:
+    shape = shape_of(case, strategy)
     found, gpu = shape.memories, case.machine.gpu is not None
     in_ram = not gpu or stands_in(case.machine)
     room = Room(found.vram.free_bytes, ram_left(case, found), gpu, in_ram)
     asked = dataclasses.replace(case.config.experts, ram_budget=_ram_budget(case))
-    return [_option(case, shape, placement) for placement in placements(asked, Sizes(case.pack, order), room)]
+    return [_option(case, shape, strategy, placement) for placement in placements(asked, Sizes(case.pack, order), room)]
 
 
 def _ram_budget(case: Case) -> int | None:
@@ -89,8 +118,12 @@ def _ram_budget(case: Case) -> int | None:
     return None if stated is None else shrink(stated, case.pack, case.scale_of)
 
 
-def _option(case: Case, shape: Shape, placement: Placement) -> Option:
+def _option(case: Case, shape: Shape, strategy: str, placement: Placement) -> Option:
     vram, ram = _budgets(case, shape, placement)
+    facts = start_facts(placement, case.machine, ram, case.pack.experts_file_bytes)
+    start = StartLoad(
+        strategy if facts.moved_bytes else "mapped", placement.vram_bytes, placement.ram_bytes, facts.kept_share, facts.purge_s
+    )
     found = shape.memories
     asked, cache = case.config.experts.file_io.value, found.cache_bytes
     file_io = choose_file_io(asked, case.machine.os, cache, ram.used_bytes, placement.file_bytes, found.cache_room_bytes)
@@ -98,8 +131,7 @@ def _option(case: Case, shape: Shape, placement: Placement) -> Option:
         placement.vram_slots,
         placement.ram_blobs,
         placement.file_blobs,
-        placement.vram_bytes,
-        placement.ram_bytes,
+        start,
         file_io.value,
         max(0, cache - ram.used_bytes),
         bool(case.pack.profile_id),
@@ -109,7 +141,7 @@ def _option(case: Case, shape: Shape, placement: Placement) -> Option:
         case.config.decode.max_new_tokens,
         case.config.kv.format.value,
     )
-    return Option(placement, vram, ram, file_io, predict(case.pack, case.machine, load))
+    return Option(shape, facts, start, placement, vram, ram, file_io, predict(case.pack, case.machine, load))
 
 
 def _budgets(case: Case, shape: Shape, placement: Placement) -> tuple[Budget, Budget]:
@@ -121,20 +153,21 @@ def _budgets(case: Case, shape: Shape, placement: Placement) -> tuple[Budget, Bu
     else:
         of_vram = Budget("vram", vram.limit_bytes, vram.because, (*vram.fixed, slots))
         there = Share(STAND_IN, of_vram.used_bytes if stands_in(case.machine) else 0)
-    parts = [*ram.fixed, there, Share(BLOBS, placement.ram_bytes)]
+    fixed = ram.fixed if placement.vram_bytes + placement.ram_bytes else [part for part in ram.fixed if part.name != START]
+    parts = [*fixed, there, Share(BLOBS, placement.ram_bytes)]
     return of_vram, Budget("ram", ram.limit_bytes, ram.because, tuple(part for part in parts if part.num_bytes))
 
 
-def _plan(case: Case, shape: Shape, options: list[Option], counted: bool) -> Plan:
+def _plan(case: Case, options: list[Option], counted: bool) -> Plan:
     config, machine, pack, best = case.config, case.machine, case.pack, options[0]
-    place, g = best.placement, pack.geometry
+    place, shape, g = best.placement, best.shape, pack.geometry
     new_tokens = config.decode.max_new_tokens
     compute, compute_why = plan_compute(config.compute, machine)
-    startup, startup_why = plan_startup(place, machine)
+    startup, startup_why = _startup(case, best)
     prefill, prefill_why = plan_prefill(config.prefill, g, shape.chunk, shape.rows, shape.context, case.prompt_tokens)
     kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
     mtp = mtp_decision(pack, kv.format, kv.max_context)
-    decisions = [*_expert_decisions(case, shape, options), startup_why, *prefill_why, kv_why, *compute_why, *([mtp] if mtp else [])]
+    decisions = [*_expert_decisions(case, options), startup_why, *prefill_why, kv_why, *compute_why, *([mtp] if mtp else [])]
     return Plan(
         version=PLAN_VERSION,
         hardware=machine.name,
@@ -160,6 +193,12 @@ def _plan(case: Case, shape: Shape, options: list[Option], counted: bool) -> Pla
     )
 
 
+def _startup(case: Case, best: Option) -> tuple[StartupPlan, Decision]:
+    load, stage = best.start_load, best.ram.part(START)
+    seconds = {name: startup_s(case.machine, dataclasses.replace(load, strategy=name)) for name in ("mapped", "unbuffered")}
+    return plan_startup(case.config.startup, best.placement, case.machine, best.start, load.strategy, best.file_io.value, seconds, stage)
+
+
 def _experts_plan(case: Case, best: Option) -> ExpertsPlan:
     place = best.placement
     return ExpertsPlan(
@@ -175,27 +214,27 @@ def _experts_plan(case: Case, best: Option) -> ExpertsPlan:
     )
 
 
-def _expert_decisions(case: Case, shape: Shape, options: list[Option]) -> list[Decision]:
+def _expert_decisions(case: Case, options: list[Option]) -> list[Decision]:
     best, asked = options[0], case.config.experts
     place = best.placement
-    others = f"then {options[1]}" if options[1:] else "nothing else fits"
+    others = next((f"then {other}" for other in options[1:] if other.placement.mode != place.mode), "nothing else fits")
     mode = f"auto: {best}, {others}" if asked.mode.value == "auto" else f"stated: {best}"
     return [
         Decision("experts.mode", place.mode, mode),
-        _slots_decision(case, shape, best),
+        _slots_decision(case, best),
         _ram_decision(case, best),
         best.file_io.decision,
     ]
 
 
-def _slots_decision(case: Case, shape: Shape, best: Option) -> Decision:
+def _slots_decision(case: Case, best: Option) -> Decision:
     place, total_experts = best.placement, case.pack.geometry.total_experts
     if case.machine.gpu is None:
         why = "no GPU, so no slots" if not place.vram_slots else "stated; without a GPU they are an arena in RAM"
     else:
         how = "stated" if isinstance(case.config.experts.slots, int) else "auto"
-        left = shape.memories.vram.free_bytes
-        parts = gib(total(shape.memories.vram.fixed))
+        left = best.shape.memories.vram.free_bytes
+        parts = gib(total(best.shape.memories.vram.fixed))
         why = (
             f"{how}: {gib(best.vram.limit_bytes)} of VRAM less {parts} of other parts leave {gib(left)}, slots take {gib(place.vram_bytes)}"
         )

@@ -68,6 +68,7 @@ class Drive:
     direct: Rate | None = leaf("rate")
     faults: Rate | None = leaf("rate")
     cached: Rate | None = leaf("rate")
+    cached_share: Number | None = leaf("share")  # of the pack's experts.bin, in the page cache before the start
 
 
 @dataclass
@@ -162,7 +163,14 @@ class Experts:
 
 @dataclass
 class Startup:
+    """How experts get to their places. All but the strategy and `merge` apply to unbuffered reads."""
+
     strategy: Strategy = Strategy.auto
+    merge: Bytes = leaf("bytes", 32 << 20, low=1)  # the largest read: blobs that touch in the file are read at once
+    fill_batch: int = leaf("count", 64, low=1)  # blobs read together on their way to VRAM slots
+    copy_batch: int = leaf("count", 32, low=1)  # the same, to RAM
+    threads: int = leaf("count", 6, low=1)  # reads under way at once, each with a handle of its own
+    depth: int = leaf("count", 2, low=1)  # fill batches in memory: the next is read while the present one is copied
 
 
 @dataclass

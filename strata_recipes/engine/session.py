@@ -25,7 +25,7 @@ from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import BLOBS, SLOTS
+from strata_recipes.plan.budget import BLOBS, SLOTS, START
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
@@ -157,10 +157,10 @@ class Session:
         )
 
     def _take_parts(self) -> None:
-        """The plan's fixed parts of both budgets; the expert tiers take their own."""
+        """The plan's fixed parts of both budgets; the start and the expert tiers take their own."""
         for budget in (self.plan.vram, self.plan.ram):
             for part in budget.parts:
-                if part.name not in (SLOTS, BLOBS):
+                if part.name not in (SLOTS, BLOBS, START):
                     self._opened.callback(self.ledger.take(budget.name, part.name, part.num_bytes).give_back)
 
     def _set_threads(self) -> Threads:

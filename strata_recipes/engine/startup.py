@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from strata_recipes.engine.process import process_use, since
-from strata_recipes.engine.watching import Hooks, Progress
-from strata_recipes.errors import DeviceError, PackError, PlanError
+from strata_recipes.engine.startup_mapped import copy_mapped
+from strata_recipes.engine.startup_steps import Step, Steps, Timings
+from strata_recipes.engine.startup_unbuffered import DirectHandles, Refused, copy_unbuffered, open_handles, stage_bytes
+from strata_recipes.engine.watching import Hooks
+from strata_recipes.errors import DeviceError, PackError
 from strata_recipes.files.direct import open_direct
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.residency import cached_bytes
+from strata_recipes.files.source import check_same
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import STAGE, max_stride
+from strata_recipes.plan.budget import STAGE, START, max_stride
 from strata_recipes.plan.plan import Plan
-from strata_recipes.schedule.startup import Copy, extents, startup_schedule
-from strata_recipes.tiers.blobs import BlobTier
+from strata_recipes.schedule.startup import Extent, extents, startup_schedule
 from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier
 from strata_recipes.tiers.ledger import Ledger
-from strata_recipes.tiers.lookup import Check, ExpertTiers
+from strata_recipes.tiers.lookup import ExpertTiers
 from strata_recipes.tiers.ram import ram_blobs
 from strata_recipes.tiers.stager import Stager
 from strata_recipes.tiers.verify import blob_check
 from strata_recipes.tiers.vram import vram_slots
 
-MERGE_BYTES = 32 << 20  # one extent: read ahead, copied and dropped as a whole
-AHEAD = 2  # extents asked for before the one that is copied
-
 Order = Sequence[tuple[int, int]]  # (layer, expert) pairs, hottest first
-Copied = Callable[[int], None]  # told the bytes of each blob
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,7 @@ class StartedTiers:
     tiers: ExpertTiers
     figures: StartupFigures
     rss_before_fill_bytes: int
+    in_file: int  # experts that no memory holds
     recheck: Recheck | None  # None where no expert is left to the file
     reading: str  # how the file tier is read, in one line for the log
 
@@ -83,82 +82,99 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
         opened.callback(vram.close)
         ram = ram_blobs(schedule.copy, ledger, poison=poison)
         opened.callback(ram.close)
-        steps = (_Step("fill", schedule.fill, vram, plan.startup.fill_bytes), _Step("copy", schedule.copy, ram, plan.startup.copy_bytes))
+        steps = Steps(Step("fill", schedule.fill, vram), Step("copy", schedule.copy, ram), check, hooks)
         rss_bytes = process_use().rss_bytes
-        figures = _copied(plan, source, steps, check, hooks)
-        file = _file_tier(plan, pack, source, hooks, poison)
+        source, figures = _copied(plan, source, steps, ledger, opened, poison)
+        in_file = len(order) - len({*vram.pairs(), *ram.pairs()})  # with those that could not be read into RAM
+        file = _file_tier(plan, pack, source, hooks, poison) if in_file else None
         tiers = ExpertTiers(pack.index, vram, ram, file, check)
         opened.callback(tiers.close)
-        started = StartedTiers(tiers, figures, rss_bytes, _recheck(plan, hooks), _reading(plan, pack))
+        if not isinstance(file, MappedTier):
+            source.close()
+        started = StartedTiers(tiers, figures, rss_bytes, in_file, _recheck(plan, hooks, in_file), _reading(plan, pack, in_file))
         opened.pop_all()
+    hooks.log(started.reading)
     return started
 
 
-@dataclass(frozen=True)
-class _Step:
-    name: str
-    copies: tuple[Copy, ...]
-    tier: BlobTier
-    planned_bytes: int
-
-
-def _copied(plan: Plan, source: MappedFile, steps: tuple[_Step, _Step], check: Check | None, hooks: Hooks) -> StartupFigures:
-    ranges = [(extent.offset, extent.num_bytes) for step in steps for extent in extents(step.copies, MERGE_BYTES)]
-    cached, before = cached_bytes(source.path, sorted(set(ranges))), process_use()
-    seconds = []
-    for step in steps:
-        began = time.perf_counter()
-        _mapped_copies(source, step, check, _meter(step, began, hooks))
-        seconds.append(time.perf_counter() - began)
-    return StartupFigures(
-        strategy=plan.startup.strategy,
-        fill_s=seconds[0],
-        copy_s=seconds[1],
-        purge_s=0.0,
-        fill_bytes=steps[0].tier.num_bytes,
-        copy_bytes=steps[1].tier.num_bytes,
+def _copied(
+    plan: Plan, source: MappedFile, steps: Steps, ledger: Ledger, opened: ExitStack, poison: bool
+) -> tuple[MappedFile, StartupFigures]:
+    """Carries out the start, and gives back the mapping of the file as it was before: open, with its counters."""
+    ranges = sorted({(extent.offset, extent.num_bytes) for extent in _whole(steps)})
+    cached, before = cached_bytes(source.path, ranges), process_use()
+    if plan.startup.strategy == "unbuffered" and ranges:
+        if (needed := stage_bytes(steps.fill, plan.startup)) > plan.startup.stage_bytes:
+            raise DeviceError(
+                f"an unbuffered start takes {needed} bytes of buffers, the plan counted {plan.startup.stage_bytes}: plan again"
+            )
+        with ledger.take("ram", START, plan.startup.stage_bytes):
+            source, timings = _unbuffered(plan, source, steps, opened, poison)
+    else:
+        timings = copy_mapped(source, steps, plan.startup.merge_bytes)
+    figures = StartupFigures(
+        strategy=timings.strategy,
+        fill_s=timings.fill_s,
+        copy_s=timings.copy_s,
+        purge_s=timings.purge_s,
+        fill_bytes=steps.fill.tier.num_bytes,
+        copy_bytes=sum(copy.num_bytes for copy in steps.copy.copies if (copy.layer, copy.expert) in steps.copy.tier),
         drive_bytes=since(process_use().drive_bytes, before.drive_bytes),
         cached_bytes=cached,
-        extents=len(ranges),
-        fallback=None,
+        extents=timings.extents,
+        fallback=timings.fallback,
     )
+    return source, figures
 
 
-def _mapped_copies(source: MappedFile, step: _Step, check: Check | None, copied: Copied) -> None:
-    """In file order, the kernel reading ahead; pages that were copied leave this process and the page cache."""
-    todo = extents(step.copies, MERGE_BYTES)
-    for extent in todo[:AHEAD]:
-        source.will_need(extent.offset, extent.num_bytes)
-    for number, extent in enumerate(todo):
-        for later in todo[number + AHEAD : number + AHEAD + 1]:
-            source.will_need(later.offset, later.num_bytes)
-        for copy in extent.copies:
-            place = step.tier.place(copy.layer, copy.expert)
-            source.read(copy.offset, copy.num_bytes, place)
-            if check:
-                check(copy.layer, copy.expert, place)
-            copied(copy.num_bytes)
-        source.drop(extent.offset, extent.num_bytes)
+def _whole(steps: Steps) -> list[Extent]:
+    """All that is read, each byte once."""
+    copies = {copy.offset: copy for step in steps.both for copy in step.copies}
+    return extents(list(copies.values()), 1 << 62)
 
 
-def _meter(step: _Step, began: float, hooks: Hooks) -> Copied:
-    done = 0
-
-    def copied(num_bytes: int) -> None:
-        nonlocal done
-        done += num_bytes
-        hooks.progress(Progress(step.name, done, step.tier.num_bytes, done / max(time.perf_counter() - began, 1e-9)))
-
-    return copied
-
-
-def _file_tier(plan: Plan, pack: Pack, source: MappedFile, hooks: Hooks, poison: bool) -> FileTier | None:
-    """What the file keeps is read as planned; the start's mapping is closed where that is not through it."""
-    if plan.file_blobs and plan.experts.file_io == "buffered":
-        return MappedTier(source, pack.index)
+def _unbuffered(plan: Plan, source: MappedFile, steps: Steps, opened: ExitStack, poison: bool) -> tuple[MappedFile, Timings]:
+    """Closes the mapping for the time of the reads: NTFS serializes unbuffered ones of a file that is mapped or open buffered."""
+    hooks = steps.hooks
     source.close()
-    if not plan.file_blobs:
-        return None
+    hooks.log(f"the mapping of {source.path.name} is closed, so that unbuffered reads are not serialized")
+    try:
+        handles = _opened(plan, source, steps)
+    except Refused as refused:
+        hooks.note(f"the start reads through the mapping, not unbuffered as planned: {refused}")
+        source = _mapped_again(source, opened)
+        return source, copy_mapped(source, steps, plan.startup.merge_bytes, fallback=str(refused))
+    try:
+        timings = copy_unbuffered(handles, steps, plan.startup, poison=poison)
+        source = _mapped_again(source, opened)
+    finally:
+        handles.close()
+    hooks.log(f"{source.path.name} is mapped again, {source.size} bytes as before; direct handles and stage buffers are closed")
+    return source, timings
+
+
+def _mapped_again(source: MappedFile, opened: ExitStack) -> MappedFile:
+    """The same file, its size and identity checked, with the counters of the mapping before."""
+    again = MappedFile(source.path, source.size, source.counters)
+    opened.callback(again.close)
+    check_same(source.path, source.identity, again.identity)
+    return again
+
+
+def _opened(plan: Plan, source: MappedFile, steps: Steps) -> DirectHandles:
+    first = next(iter((*steps.fill.copies, *steps.copy.copies)))
+    handles = open_handles(source.path, source.identity, plan.startup.threads, first, steps.hooks)
+    steps.hooks.log(
+        f"{len(handles.files)} direct handles are open after {handles.purge_s:.3f} s; the first blob, {first.num_bytes} bytes at offset "
+        f"{first.offset}, is the same both ways"
+    )
+    return handles
+
+
+def _file_tier(plan: Plan, pack: Pack, source: MappedFile, hooks: Hooks, poison: bool) -> FileTier:
+    """What the file keeps is read as planned."""
+    if plan.experts.file_io == "buffered":
+        return MappedTier(source, pack.index)
     stride = max_stride(pack.index)
     num_buffers = plan.ram.part(STAGE) // stride  # the ledger has given them with the plan's other parts
     if not num_buffers:
@@ -171,19 +187,26 @@ def _file_tier(plan: Plan, pack: Pack, source: MappedFile, hooks: Hooks, poison:
         raise
 
 
-def _reading(plan: Plan, pack: Pack) -> str:
-    if not plan.file_blobs:
+def _reading(plan: Plan, pack: Pack, in_file: int) -> str:
+    if not in_file:
         return "no expert is left to the file"
     stride, how = max_stride(pack.index), "through their mapping"
     if plan.experts.file_io == "direct":
         how = f"direct, {plan.ram.part(STAGE) // stride} threads with a buffer of {stride} bytes each"
-    return f"{plan.file_blobs} experts of {pack.experts_path.name} are read {how}"
+    return f"{in_file} experts of {pack.experts_path.name} are read {how}"
 
 
-def _recheck(plan: Plan, hooks: Hooks) -> Recheck | None:
-    if not plan.file_blobs:
+def _recheck(plan: Plan, hooks: Hooks, in_file: int) -> Recheck | None:
+    """Asked again now that the RAM copy is there, and put on record."""
+    if not in_file:
         return None
-    return Recheck(plan.experts.file_io, hooks.available_bytes(), plan.experts.file_io_threshold_bytes)
+    found = Recheck(plan.experts.file_io, hooks.available_bytes(), plan.experts.file_io_threshold_bytes)
+    verdict = "holds" if found.holds else "would be the other now; the plan is kept"
+    hooks.log(
+        f"experts.file_io={found.planned} {verdict}: {found.available_bytes} bytes of RAM are available after the start, "
+        f"buffered reads want {found.threshold_bytes}"
+    )
+    return found
 
 
 def _check_plan(plan: Plan, pack: Pack, order: Order) -> None:
@@ -198,5 +221,3 @@ def _check_plan(plan: Plan, pack: Pack, order: Order) -> None:
             f"the plan places {total} experts and the order lists {len(order)}, where {pack.folder} holds "
             f"{pack.index.geometry.total_experts}: plan again"
         )
-    if plan.startup.strategy != "mapped":
-        raise PlanError(f"startup.strategy={plan.startup.strategy} can be planned but not run in this version: use startup=mapped")

@@ -26,4 +26,5 @@ def _available_bytes() -> int:
 class Hooks:
     progress: Callable[[Progress], None] = lambda progress: None
     note: Callable[[str], None] = lambda sentence: None  # said once each: a read path that was refused, a changed number of threads
+    log: Callable[[str], None] = lambda sentence: None  # each step, for the record alone
     available_bytes: Callable[[], int] = _available_bytes

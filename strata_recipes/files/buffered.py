@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from strata_recipes.files.source import Bytes, Counters, FileHandle, check_range, ended_early, read_failed
+from strata_recipes.files.source import Bytes, Counters, FileHandle, Identity, check_range, ended_early, read_failed
 
 READ_LIMIT = (1 << 31) - 4096  # Linux reads no more than 2 GiB - 4 KiB in one call
 ReadAt = Callable[[int, Sequence[memoryview], int], int]  # as os.preadv: (handle, buffers, offset) -> bytes read
@@ -27,6 +27,10 @@ class BufferedFile:
         check_range(self.path, self.size, offset, num_bytes, out.size)
         with self.counters.reading(num_bytes):
             read_all(self._read_at, self._handle.number, self.path, offset, out[:num_bytes])
+
+    @property
+    def identity(self) -> Identity:
+        return self._handle.identity
 
     def check(self) -> None:
         self._handle.check()

@@ -10,7 +10,7 @@ import numpy as np
 
 from strata_recipes.files.aligned import unmap
 from strata_recipes.files.fault import Guard
-from strata_recipes.files.source import Bytes, Counters, FileHandle, check_range
+from strata_recipes.files.source import Bytes, Counters, FileHandle, Identity, check_range
 
 # One WILLNEED reads no further than the device's read-ahead window, so that a long range is asked for in steps of it.
 READ_AHEAD_STEP = 128 << 10
@@ -23,15 +23,24 @@ class MappedFile:
     process with one sentence and exit code 3.
     """
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: Path, size: int, counters: Counters | None = None) -> None:
         self.path = path
         self.size = size
-        self.counters = Counters()
+        self.counters = counters or Counters()  # those of the mapping that this one follows
         self._handle = FileHandle(path, size)
         self._map = mmap.mmap(self._handle.number, size, access=mmap.ACCESS_READ) if size else None
         self._bytes: Bytes = np.frombuffer(self._map, np.uint8) if self._map is not None else np.zeros(0, np.uint8)
         sentence = f"{path}: a read of its mapping failed, the file was cut or its drive has an error: check the file, then start again"
         self._guard = Guard(self._bytes.ctypes.data, size, sentence)
+
+    @property
+    def identity(self) -> Identity:
+        return self._handle.identity
+
+    @property
+    def address(self) -> int:
+        """Of the first byte, while it is open."""
+        return self._bytes.ctypes.data
 
     def view(self, offset: int, num_bytes: int) -> Bytes:
         """The bytes themselves, read-only; counted as read."""

@@ -107,21 +107,23 @@ class FileHandle:
             raise FileError(
                 f"{self.path} can no longer be found ({error.strerror}, errno {error.errno}): put it back or start again"
             ) from error
-        now, opened = _identity(at_path), self.identity
-        if now.inode != opened.inode:
-            raise FileError(
-                f"{self.path} was replaced while in use (inode {opened.inode} is now {now.inode}): start again to use the new file"
-            )
-        if now != opened:
-            raise FileError(
-                f"{self.path} was written to while in use (modified at {now.mtime_ns} ns, opened as of {opened.mtime_ns} ns): "
-                "pack it again, then start again"
-            )
+        check_same(self.path, self.identity, _identity(at_path))
 
     def close(self) -> None:
         if self.number >= 0:
             os.close(self.number)
             self.number = -1
+
+
+def check_same(path: Path, opened: Identity, now: Identity) -> None:
+    """FileError if the file of now is not the one that was opened, or was written to."""
+    if now.inode != opened.inode:
+        raise FileError(f"{path} was replaced while in use (inode {opened.inode} is now {now.inode}): start again to use the new file")
+    if now != opened:
+        raise FileError(
+            f"{path} was written to while in use (modified at {now.mtime_ns} ns, opened as of {opened.mtime_ns} ns): "
+            "pack it again, then start again"
+        )
 
 
 def read_failed(path: Path, offset: int, num_bytes: int, error: OSError) -> FileError:

@@ -14,7 +14,7 @@ import numpy as np
 from strata_recipes.errors import FileError
 from strata_recipes.files.aligned import AlignedBuffer
 from strata_recipes.files.buffered import READ_LIMIT, BufferedFile, ReadAt
-from strata_recipes.files.source import Bytes, Counters, FileHandle, check_range, ended_early, read_failed
+from strata_recipes.files.source import Bytes, Counters, FileHandle, Identity, check_range, ended_early, read_failed
 
 BOUNCE_BYTES = 1 << 20  # one window of a read whose ends or buffer are not aligned
 _REFUSED = (errno.EINVAL, errno.EOPNOTSUPP, errno.EIO)  # the direct path may refuse what the buffered one can do
@@ -40,6 +40,7 @@ class DirectFile:
         self.path = path
         self.size = size
         self.counters = Counters()
+        self.refused: str | None = None
         self._note = note
         self._lock = threading.Lock()
         self._read_at: ReadAt = read_at or os.preadv
@@ -65,6 +66,10 @@ class DirectFile:
                 self._fill(offset, out[:num_bytes])
             else:
                 self._bounce(offset, out[:num_bytes])
+
+    @property
+    def identity(self) -> Identity:
+        return self._buffered.identity
 
     def check(self) -> None:
         self._buffered.check()
@@ -127,6 +132,7 @@ class DirectFile:
         """The first refusal is told, the others are counted."""
         with self._lock:
             note, self._note = self._note, None
+            self.refused = self.refused or reason
         if note:
             note(f"{self.path}: a direct read was refused ({reason}); such ranges are read through the page cache, with the same bytes")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from strata_recipes.errors import FileError
 from strata_recipes.files import windows_api
 from strata_recipes.files.buffered import BufferedFile
-from strata_recipes.files.source import Bytes, Counters, FileHandle, Identity, check_range, ended_early
+from strata_recipes.files.source import Bytes, Counters, FileHandle, Identity, check_range, check_same, ended_early
 from strata_recipes.files.windows_api import ERROR_HANDLE_EOF, ApiError
 from strata_recipes.files.windows_pieces import pieces
 from strata_recipes.files.windows_reader import Api, Reader, Stopped
@@ -33,6 +33,7 @@ class DirectFile:
         self.path = path
         self.size = size
         self.counters = Counters()
+        self.refused: str | None = None
         self._note = note
         self._api = api
         self._lock = threading.Lock()
@@ -54,19 +55,13 @@ class DirectFile:
             else:
                 self._read_direct(offset, out[:num_bytes])
 
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
     def check(self) -> None:
         """FileError if the path no longer leads to the file that was opened, unchanged."""
-        now = _identity(self.path, self.size)
-        opened = self._identity
-        if now.inode != opened.inode:
-            raise FileError(
-                f"{self.path} was replaced while in use (file id {opened.inode} is now {now.inode}): start again to use the new one"
-            )
-        if now != opened:
-            raise FileError(
-                f"{self.path} was written to while in use (modified at {now.mtime_ns} ns, opened as of {opened.mtime_ns} ns): "
-                "pack it again, then start again"
-            )
+        check_same(self.path, self._identity, _identity(self.path, self.size))
 
     def close(self) -> None:
         """Closes every thread's handle. No read may be under way."""
@@ -135,6 +130,7 @@ class DirectFile:
         """The first refusal is told, the others are counted."""
         with self._lock:
             note, self._note = self._note, None
+            self.refused = self.refused or reason
         if note:
             note(f"{self.path}: a direct read was refused ({reason}); such ranges are read through the file cache, with the same bytes")
 

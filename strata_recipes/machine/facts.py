@@ -27,6 +27,7 @@ class Drive:
     direct: float  # large direct reads, bytes/s
     faults: float  # through page faults of a cold mapping, bytes/s
     cached: float  # copies out of a warm page cache, bytes/s
+    cached_share: float = 0.0  # of the pack's experts.bin, in the page cache before the start
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,16 @@ STAND_IN = Card("", "stated card", "8.0", 0, 0, 300e9, 10e12, 10e9, ("name", "ca
 
 
 def resolve_hardware(
-    hardware: Hardware, folder: Path, find: Callable[[], Card | None] = find_card, root: Path = Path("/")
+    hardware: Hardware,
+    folder: Path,
+    find: Callable[[], Card | None] = find_card,
+    root: Path = Path("/"),
+    cached_share: Callable[[], float | None] = lambda: None,
 ) -> tuple[Hardware, facts.Machine]:
     """All facts as literals, and the machine they make. Stated facts stay; null ones are probed and listed in `probed`.
 
-    `folder`: whose drive is meant. With the result as input nothing is probed, and the same machine comes out.
+    `folder`: whose drive is meant. `cached_share` looks what of the pack's experts the page cache holds; None: not told.
+    With the result as input nothing is probed, and the same machine comes out.
     """
     found = copy.deepcopy(hardware)
     filler = _Filler(found)
@@ -41,6 +46,9 @@ def resolve_hardware(
     _fill_cpu(found, filler, root)
     _fill_gpu(found, filler, find)
     _fill_drive(found, filler, folder)
+    if found.drive.cached_share is None:
+        share = cached_share()
+        filler.fill(found.drive, "drive.", "cached_share", share or 0.0, assumed=share is None)
     found.probed = sorted({*hardware.probed, *filler.probed})
     return found, machine_of(found)
 
@@ -67,7 +75,7 @@ def machine_of(hardware: Hardware) -> facts.Machine:
         ram_available_bytes=hardware.available,  # type: ignore[arg-type]
         cpu=facts.Cpu(cpu.cores, cpu.bandwidth, cpu.flops),  # type: ignore[arg-type]
         gpu=card,
-        drive=facts.Drive(drive.direct, drive.faults, drive.cached),  # type: ignore[arg-type]
+        drive=facts.Drive(drive.direct, drive.faults, drive.cached, drive.cached_share or 0.0),  # type: ignore[arg-type]
         probed=frozenset(hardware.probed),
     )
 

@@ -20,5 +20,7 @@ class Clock:
 
 
 def _later_job() -> bool:
+    if not HydraConfig.initialized():  # a run's own process, started by the one that has the command line
+        return False
     job = HydraConfig.get().job
     return not OmegaConf.is_missing(job, "num") and job.num > 0

@@ -44,7 +44,7 @@ def measured(
         first_token_s=reply.first_token_s,
         startup=_named(StartupMetrics, session.started.figures),
         memory=_memory(session, sampler),
-        experts=ExpertsMetrics(plan.vram_slots, plan.ram_blobs, plan.file_blobs),
+        experts=_placed(session),
         prefill=_named(PrefillMetrics, read.figures),
         decode=_named(DecodeMetrics, written.figures),
         predicted=_named(PredictedMetrics, plan.predicted),
@@ -52,6 +52,12 @@ def measured(
     )
     identity = Identity(tokens_md5(written.tokens), first_logits_md5(read.last), slots, ram, plan.model.pack_id)
     return Outcome(metrics, identity, sampler.samples, read.logits, reply.to_json())
+
+
+def _placed(session: Session) -> ExpertsMetrics:
+    """Where experts are: a blob that could not be read into RAM is the file's."""
+    plan, in_file = session.plan, session.started.in_file
+    return ExpertsMetrics(plan.vram_slots, plan.ram_blobs + plan.file_blobs - in_file, in_file)
 
 
 def _memory(session: Session, sampler: Sampler) -> MemoryMetrics:

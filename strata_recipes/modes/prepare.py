@@ -16,6 +16,7 @@ from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Config
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
+from strata_recipes.files.residency import cached_bytes
 from strata_recipes.machine.facts import Machine
 from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
@@ -47,7 +48,7 @@ class Prepared:
 def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     """Probe what is not stated, read the prompt, plan. Allocates nothing."""
     folder_hash = config_hash(config)
-    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts))
+    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: _cached_share(facts))
     resolved = dataclasses.replace(config, hardware=hardware)
     prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
@@ -90,6 +91,14 @@ def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:
 def drive_folder(facts: ModelFacts | Pack) -> Path:
     """Where the drive is probed: the pack's folder, or the cache where there is no pack yet."""
     return facts.folder if isinstance(facts, Pack) else cache_root()
+
+
+def _cached_share(facts: ModelFacts | Pack) -> float | None:
+    """Of the experts, what the page cache holds now, to six digits; a pack that is not written yet will be cold."""
+    if not isinstance(facts, Pack):
+        return 0.0
+    held, size = cached_bytes(facts.experts_path), facts.index.experts_file_bytes
+    return None if held is None else float(f"{held / size:.6g}") if size else 0.0
 
 
 def _ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Order]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 
+from strata_recipes.config.choices import EmulateRam
 from strata_recipes.config.schema import Config
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.machine import memory
 from strata_recipes.modes.clock import Clock
+from strata_recipes.modes.emulated import beside_ballast, run_in_group
 from strata_recipes.modes.holds import check_holds
 from strata_recipes.modes.interrupt import interrupted, raise_if_interrupted
 from strata_recipes.modes.measured import measured
@@ -28,17 +30,25 @@ from strata_recipes.text.tokenizer import Tokenizer
 
 
 def run(config: Config, overrides: list[str]) -> int:
-    """One whole run: text on stdout as it comes, then one table."""
+    """One whole run, where need be as on a PC with less RAM: text on stdout as it comes, then one table."""
+    if config.emulate.ram is EmulateRam.cgroup:
+        return run_in_group(config, overrides)
     clock = Clock()
     with model_facts(config.model) as facts:  # before a byte is packed: what is refused is refused at once
         prepared = prepare(config, facts)
         runnable(prepared.plan)
         check_holds(prepared.plan, facts.index, memory.available())
-    with recorded(prepared, overrides) as folder, ready_pack(config.model) as pack:
-        raise_if_interrupted()  # imports may have swallowed the exception
-        folder.started()
-        _work(prepared, pack, folder, clock)
+    with recorded(prepared, overrides) as folder, ready_pack(config.model) as pack, beside_ballast(prepared, pack.index):
+        carry_out(prepared, pack, folder, clock)
     return 0
+
+
+def carry_out(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -> None:
+    """The run of a plan, once it is known what RAM is left to it."""
+    check_holds(prepared.plan, pack.index, memory.available())
+    raise_if_interrupted()  # imports may have swallowed the exception
+    folder.started()
+    _work(prepared, pack, folder, clock)
 
 
 def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -> None:
@@ -49,7 +59,7 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
     with ExitStack() as opened:
         sampler = opened.enter_context(Sampler(lambda: memory.available().num_bytes))
         advance = opened.enter_context(copy_bar())
-        hooks = Hooks(progress=advance, note=lambda sentence: _note(sentence, folder))
+        hooks = Hooks(progress=advance, note=lambda sentence: _note(sentence, folder), log=folder.log)
         session = opened.enter_context(Session(plan, pack, order=prepared.order, hooks=hooks))
         ready_s = clock.seconds()
         folder.log(f"ready after {ready_s:.3f} s: {plan.vram_slots} slots, {plan.ram_blobs} RAM blobs, {plan.file_blobs} in the file")

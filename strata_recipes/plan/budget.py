@@ -21,6 +21,8 @@ STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a cop
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
+START = "start-up buffers"  # given back once the experts are in their places
+START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
 
@@ -99,6 +101,15 @@ class Demand:
     context: int
     rows: int  # tokens of the largest pass
     logits_rows: int
+    start: StartDemand | None = None  # None: the start is mapped
+
+
+@dataclass(frozen=True)
+class StartDemand:
+    """What an unbuffered start keeps in memory while it runs."""
+
+    threads: int
+    fill_blobs: int  # in stage buffers at once; 0 where there are no slots to fill
 
 
 @dataclass(frozen=True)
@@ -117,10 +128,19 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     embedding = Share(EMBEDDING, embedding_bytes(pack))
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
-        return Fixed((), (embedding, dense, *state, buffers, Share(STAGE, 2 * max_stride(pack))))
+        return Fixed((), (embedding, dense, *state, buffers, Share(STAGE, 2 * max_stride(pack)), *start_parts(pack, demand.start)))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, STAGE_SLOTS * pack.max_blob_bytes)
-    return Fixed((dense, *state, buffers, ring), (embedding, Share(STAGE, STAGE_SLOTS * max_stride(pack))))
+    return Fixed(
+        (dense, *state, buffers, ring), (embedding, Share(STAGE, STAGE_SLOTS * max_stride(pack)), *start_parts(pack, demand.start))
+    )
+
+
+def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:
+    """Stage buffers of the fill, and a window a thread."""
+    if start is None:
+        return ()
+    return (Share(START, start.fill_blobs * max_stride(pack) + start.threads * START_WINDOW_BYTES),)
 
 
 def embedding_bytes(pack: PackIndex) -> int:

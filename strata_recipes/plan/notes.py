@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strata_recipes.config.choices import EmulateRam
 from strata_recipes.machine.facts import ESTIMATED
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import F32_BYTES, dense_values, kv_cell_bytes
@@ -12,16 +13,20 @@ from strata_recipes.plan.plan import Decision
 from strata_recipes.plan.sizing import Case, Shape
 from strata_recipes.units import gib
 
+_EMULATED_RAM = {EmulateRam.cgroup: "a control group", EmulateRam.ballast: "a locked ballast"}
+
 
 def emulation(case: Case) -> tuple[str, ...]:
     """How memory and links of another PC are stood in for."""
     machine = case.machine
     if stands_in(machine):
         return ("vram: an arena in RAM, held to its budget by the ledger",)
-    if any(fact in machine.probed for fact in BUDGET_FACTS):
+    ram = _EMULATED_RAM.get(case.config.emulate.ram)
+    if ram is None and any(fact in machine.probed for fact in BUDGET_FACTS):
         return ()
     memory = ("vram: ledger",) if machine.gpu is not None else ()
-    return (*memory, "ram: ledger", "links: not held to the profile's rates")
+    left = "ram: ledger" if ram is None else f"ram: {ram} leaves {gib(machine.ram_available_bytes)}"
+    return (*memory, left, "links: not held to the profile's rates")
 
 
 def notes(case: Case, shape: Shape, counted: bool) -> Iterator[str]:

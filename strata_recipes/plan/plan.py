@@ -65,6 +65,12 @@ class StartupPlan:
     strategy: str
     fill_bytes: int  # into VRAM slots
     copy_bytes: int  # into the RAM tier
+    merge_bytes: int = 32 << 20  # the largest read
+    fill_batch: int = 64  # blobs
+    copy_batch: int = 32
+    threads: int = 6  # that read unbuffered
+    depth: int = 2  # fill batches in memory at once
+    stage_bytes: int = 0  # for reads that do not land in their place; given back after the start
 
 
 @dataclass(frozen=True)

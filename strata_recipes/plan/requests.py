@@ -13,7 +13,6 @@ from strata_recipes.config.choices import (
     Order,
     Sampler,
     Source,
-    Strategy,
     Template,
 )
 from strata_recipes.config.schema import Config
@@ -51,12 +50,8 @@ def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
 
 
 def _not_built(config: Config) -> Iterator[str]:
-    if config.startup.strategy is Strategy.unbuffered:
-        yield "startup.strategy=unbuffered is not built in this version: use startup=mapped or startup=auto"
     if config.prefill.order is Order.layer_major:
         yield "prefill.order=layer_major is not built in this version: use prefill=chunked or prefill=auto"
-    if config.emulate.ram in (EmulateRam.cgroup, EmulateRam.ballast):
-        yield f"emulate.ram={config.emulate.ram.value} is not built in this version: use emulate.ram=ledger or auto"
     if config.emulate.links is EmulateLinks.throttle:
         yield "emulate.links=throttle is not built in this version: use emulate.links=none"
 
@@ -82,6 +77,12 @@ def _facts(machine: Machine) -> Iterator[str]:
 
 
 def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterator[str]:
+    if config.emulate.ram in (EmulateRam.cgroup, EmulateRam.ballast):
+        asked = f"emulate.ram={config.emulate.ram.value}"
+        if "available" in machine.probed:
+            yield f"{asked} needs a PC to stand in for: state hardware.available, or take hardware=rtx3060_6gb or another named one"
+        if config.model.scale_of is not None:
+            yield f"{asked} does not go with the scale model of model.scale_of={config.model.scale_of}: add model.scale_of=null"
     experts, decode, workload = config.experts, config.decode, config.workload
     if experts.ram_budget is not None and experts.mode not in (ExpertsMode.auto, ExpertsMode.budget):
         yield f"experts.ram_budget={gib(experts.ram_budget)} does not go with experts.mode={experts.mode.value}: use experts=budget"

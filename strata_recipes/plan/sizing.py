@@ -9,7 +9,7 @@ from strata_recipes.config.schema import Config
 from strata_recipes.errors import PlanError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import Demand, total
+from strata_recipes.plan.budget import Demand, StartDemand, total
 from strata_recipes.plan.kv import max_context
 from strata_recipes.plan.limits import Memories, Memory, memories, stands_in
 from strata_recipes.plan.prefill import chunk_candidates
@@ -35,14 +35,26 @@ class Shape:
     rows: int
     context: int
     memories: Memories
+    start: StartDemand | None
 
 
-def shape_of(case: Case) -> Shape:
+def start_demand(case: Case, strategy: str) -> StartDemand | None:
+    """Memory of an unbuffered start: `depth` fill batches, where there can be slots at all."""
+    if strategy != "unbuffered":
+        return None
+    asked, slots = case.config.startup, case.config.experts.slots
+    filled = case.pack.geometry.total_experts if not isinstance(slots, int) else slots
+    if case.machine.gpu is None and not isinstance(slots, int):
+        filled = 0
+    return StartDemand(asked.threads, asked.depth * min(asked.fill_batch, filled))
+
+
+def shape_of(case: Case, strategy: str) -> Shape:
     """The first chunk candidate whose parts fit; PlanError names budget, shortfall and the largest context that fits."""
     for chunk in chunk_candidates(case.config.prefill):
         asked = case.config.kv
         context = max_context(asked, case.pack.geometry, case.prompt_tokens, case.config.decode.max_new_tokens, chunk)
-        shape = _shape(case, chunk, context)
+        shape = _shape(case, chunk, context, start_demand(case, strategy))
         if _short(case, shape) is None:
             return shape
     raise PlanError(_message(case, shape))
@@ -54,13 +66,13 @@ def ram_left(case: Case, found: Memories) -> int:
     return found.ram.free_bytes - stand_in
 
 
-def _shape(case: Case, chunk: int, context: int) -> Shape:
+def _shape(case: Case, chunk: int, context: int, start: StartDemand | None) -> Shape:
     rows = min(chunk, case.prompt_tokens)
     logits = case.prompt_tokens if case.config.results.logits is Logits.all else 1  # kept until they are written
     device = "cpu" if case.machine.gpu is None else "cuda"
-    demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits)
+    demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits, start)
     found = memories(case.config.hardware, case.machine, case.pack, demand, case.scale_of)
-    return Shape(chunk, rows, context, found)
+    return Shape(chunk, rows, context, found, start)
 
 
 def _short(case: Case, shape: Shape) -> tuple[Memory, int] | None:
@@ -91,7 +103,7 @@ def _largest_context(case: Case, shape: Shape) -> int:
     fits, fails = 0, shape.context
     while fails - fits > 1:
         middle = (fits + fails) // 2
-        if _short(case, _shape(case, shape.chunk, middle)) is None:
+        if _short(case, _shape(case, shape.chunk, middle, shape.start)) is None:
             fits = middle
         else:
             fails = middle

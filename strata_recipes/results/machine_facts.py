@@ -51,6 +51,7 @@ def facts(machine: Machine) -> dict[str, str | int | float | None]:
         "cpu.cores": cpu.cores, "cpu.bandwidth": cpu.bandwidth, "cpu.flops": cpu.flops,
         **of_gpu,
         "drive.direct": drive.direct, "drive.faults": drive.faults, "drive.cached": drive.cached,
+        "drive.cached_share": drive.cached_share,
     }  # fmt: skip
 
 

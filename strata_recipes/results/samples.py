@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 
 import psutil
 
+from strata_recipes.engine.process import process_use
 from strata_recipes.errors import StrataError
 
 PERIOD_S = 0.25
@@ -23,12 +24,16 @@ class Sample:
     available_bytes: int
     rss_bytes: int
     drive_bytes: int | None  # read from storage by this process; None where the system does not tell
+    major_faults: int | None = None  # of this process
+    pages_in: int | None = None  # from swap, of the whole system
+    pages_out: int | None = None
 
 
 def to_csv(samples: Sequence[Sample]) -> str:
     """A header and one line a sample; an empty cell for what was not told."""
-    lines = [f"{s.seconds:.3f},{s.available_bytes},{s.rss_bytes},{'' if s.drive_bytes is None else s.drive_bytes}" for s in samples]
-    return "\n".join(["seconds,available_bytes,rss_bytes,drive_bytes", *lines]) + "\n"
+    names = [field.name for field in fields(Sample)]
+    rows = ([f"{sample.seconds:.3f}", *(getattr(sample, name) for name in names[1:])] for sample in samples)
+    return "\n".join([",".join(names), *(",".join("" if cell is None else str(cell) for cell in row) for row in rows)]) + "\n"
 
 
 class Sampler:
@@ -37,7 +42,6 @@ class Sampler:
     def __init__(self, available_bytes: Callable[[], int], period_s: float = PERIOD_S) -> None:
         self._available_bytes = available_bytes
         self._period_s = period_s
-        self._process = psutil.Process()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="samples", daemon=True)
         self._start = time.monotonic()
@@ -57,7 +61,8 @@ class Sampler:
     def take(self) -> Sample:
         """The figures now."""
         elapsed = time.monotonic() - self._start
-        return Sample(elapsed, self._available_bytes(), self._process.memory_info().rss, drive_bytes(self._process))
+        use = process_use()
+        return Sample(elapsed, self._available_bytes(), use.rss_bytes, use.drive_bytes, use.major_faults, use.pages_in, use.pages_out)
 
     def _loop(self) -> None:
         while not self._stop.wait(self._period_s):
@@ -66,13 +71,3 @@ class Sampler:
             except (OSError, psutil.Error, StrataError) as error:
                 self.fault = f"{type(error).__name__}: {error}"  # no reason to end the run: the samples so far stay
                 return
-
-
-def drive_bytes(process: psutil.Process) -> int | None:
-    """Bytes that this process has read from storage; None where the system does not tell."""
-    if psutil.WINDOWS:  # counts reads from the page cache too
-        return None
-    try:
-        return int(process.io_counters().read_bytes)
-    except (AttributeError, psutil.AccessDenied):
-        return None

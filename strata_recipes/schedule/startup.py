@@ -53,6 +53,37 @@ def extents(copies: Sequence[Copy], merge_bytes: int) -> list[Extent]:
     return found
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Copies that are read together: their extents, in file order, laid one behind the other in one stage buffer."""
+
+    extents: tuple[Extent, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Stage bytes that it takes."""
+        return sum(extent.num_bytes for extent in self.extents)
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        return tuple(copy for extent in self.extents for copy in extent.copies)
+
+
+def batches(copies: Sequence[Copy], batch_blobs: int, merge_bytes: int) -> list[Batch]:
+    """The copies in their order, `batch_blobs` at a time; inside a batch as merged extents in file order."""
+    if batch_blobs < 1:
+        raise ValueError(f"batches of {batch_blobs} blobs never end")
+    return [Batch(tuple(extents(copies[i : i + batch_blobs], merge_bytes))) for i in range(0, len(copies), batch_blobs)]
+
+
+def layers(copies: Sequence[Copy], merge_bytes: int) -> list[Batch]:
+    """The copies layer by layer, each layer's as merged extents in file order: how a mapping is read."""
+    found: dict[int, list[Copy]] = {}
+    for copy in copies:
+        found.setdefault(copy.layer, []).append(copy)
+    return [Batch(tuple(extents(found[layer], merge_bytes))) for layer in sorted(found)]
+
+
 def startup_schedule(
     pack: PackIndex, order: Sequence[tuple[int, int]], vram_slots: int, ram_blobs: int, ram_start: int | None = None
 ) -> StartupSchedule:

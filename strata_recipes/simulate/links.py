@@ -16,8 +16,6 @@ class Links:
     cached: float  # the file, from the page cache
     cold: float  # the file, through page faults
     direct: float  # the file, by direct reads
-    fill: float  # start-up: file to slot
-    copy: float  # start-up: file to RAM tier
     dense: float  # start-up: file to where dense weights live
     memory: float  # of the memory that dense weights and state are read from
     flop: float  # seconds an operation
@@ -29,7 +27,7 @@ def links(machine: Machine) -> Links:
     gpu = machine.gpu
     if gpu is None:
         cold = 1 / drive.faults + ram
-        return Links(ram, ram, 1 / drive.cached, cold, 1 / drive.direct + ram, cold, cold, cold, ram, 1 / machine.cpu.flops)
+        return Links(ram, ram, 1 / drive.cached, cold, 1 / drive.direct + ram, cold, ram, 1 / machine.cpu.flops)
     memory, up = 1 / gpu.bandwidth, 1 / gpu.pcie
     return Links(
         vram=memory,
@@ -37,8 +35,6 @@ def links(machine: Machine) -> Links:
         cached=1 / drive.cached + up,
         cold=1 / drive.faults + up,
         direct=1 / drive.direct + up,
-        fill=1 / drive.faults + up,
-        copy=1 / drive.faults + ram,
         dense=1 / drive.faults + up,
         memory=memory,
         flop=1 / gpu.flops,

@@ -1,6 +1,6 @@
 """Times of a plan on a machine: bytes over rates and operations over rates, summed without overlap. Reads no clock.
 
-The file is taken as not cached at the start; then the page cache keeps the hottest experts of the file tier that it has room for.
+The start finds what the machine's facts say is cached; then the page cache keeps the hottest experts of the file tier that it has room for.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from strata_recipes.plan.budget import dense_values, embedding_bytes, kv_cell_by
 from strata_recipes.plan.plan import Prediction
 from strata_recipes.simulate.links import Links, links
 from strata_recipes.simulate.routing import Routing, Weights, hottest, split
+from strata_recipes.simulate.startup import StartLoad, startup_s
 
 SAMPLER_OPS = 4  # a logit: compare, scale, exponential, sum
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is timed: experts by tier (counts and bytes of start-up copies), the prompt, the tokens after it."""
+    """What is timed: experts by tier, the start-up copies, the prompt, the tokens after it."""
 
     vram_slots: int
     ram_blobs: int
     file_blobs: int
-    fill_bytes: int
-    copy_bytes: int
+    start: StartLoad
     file_io: str
     cache_bytes: int  # of page cache for the file tier
     ranked: bool  # the order is by heat, not by expert id
@@ -50,7 +50,7 @@ def predict(pack: PackIndex, machine: Machine, load: Load) -> Timed:
     tiers = _Tiers(pack, load)
     rates, g = links(machine), pack.geometry
     embed_s = pack.geometry.hidden / machine.cpu.flops  # a row of the embedding is looked up and expanded on the CPU
-    ready = pack.dense_bytes * rates.dense + load.fill_bytes * rates.fill + load.copy_bytes * rates.copy
+    ready = pack.dense_bytes * rates.dense + startup_s(machine, load.start)
     prefill = _prefill(pack, rates, tiers, load) + load.prompt_tokens * embed_s
     decode = _decode(pack, rates, tiers, load) + max(load.new_tokens, 1) * (embed_s + SAMPLER_OPS * g.vocab / machine.cpu.flops)
     prediction = Prediction(

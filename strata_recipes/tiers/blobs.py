@@ -44,6 +44,10 @@ class BlobTier:
         """The bytes of one blob, read-only like those of every tier: a kernel then compiles for one type."""
         return read_only(self.place(layer, expert))
 
+    def forget(self, layer: int, expert: int) -> None:
+        """This blob did not come: its place stays, and nobody finds it."""
+        del self._index[layer, expert]
+
     def pairs(self) -> list[tuple[int, int]]:
         """What is held, by layer, then expert."""
         return sorted(self._index)

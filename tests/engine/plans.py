@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.config.choices import ExpertsMode, FileIo, KvFormat
-from strata_recipes.config.schema import Config, Model
+from strata_recipes.config.schema import Config, Model, Startup
 from strata_recipes.decide import build_plan
 from strata_recipes.engine.session import Session
 from strata_recipes.machine.facts import Cpu, Drive, Machine
@@ -42,8 +43,9 @@ def plan_for(
     new: int = 48,
     verify: bool = False,
     kv: str = "fp32",
+    startup: Startup | None = None,
 ) -> Plan:
-    config = Config()
+    config = Config(startup=startup or Startup())
     config.experts.mode, config.experts.slots, config.experts.file_io = ExpertsMode(mode), slots, FileIo(file_io)
     config.experts.ram_budget, config.experts.verify = ram_budget, verify
     config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
@@ -64,6 +66,7 @@ def run(plan: Plan, pack: Pack, ids: NDArray[Any], logits: str = "all") -> tuple
 
 
 def nothing_left(pack: Pack) -> bool:
-    """No thread of ours, no mapping of the experts."""
-    ours = [thread for thread in threading.enumerate() if thread.name.startswith("stager")]
-    return not ours and str(pack.experts_path) not in Path("/proc/self/maps").read_text()
+    """No thread of ours, no mapping and no open file of the experts."""
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith(("stager", "startup"))]
+    handles = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    return not ours and str(pack.experts_path) not in [*handles, *Path("/proc/self/maps").read_text().split()]

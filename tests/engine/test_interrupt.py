@@ -15,6 +15,8 @@ REPOSITORY = Path(__file__).parents[2]
 CHILD = """
 import os, sys, threading, time
 from pathlib import Path
+from strata_recipes.config.choices import Strategy
+from strata_recipes.config.schema import Startup
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.pack.reader import open_pack
@@ -27,14 +29,14 @@ def now():
     time.sleep(30)
 
 def progress(step):
-    if what == f"{step.step} {100 * step.done_bytes // step.total_bytes // 10 * 10}":
+    if what.removeprefix("unbuffered ") == f"{step.step} {100 * step.done_bytes // step.total_bytes // 10 * 10}":
         now()
 
 def slow(handle, buffers, offset):
     reads.append(offset)
     if what == "late drive" and len(reads) == 9:
         print("now", flush=True)
-    if what == "dead drive" and len(reads) >= 9:
+    if what in ("dead drive", "unbuffered dead") and len(reads) >= 9:
         now()
     time.sleep(0.05 if what == "late drive" else 0)
     return plain(handle, buffers, offset)
@@ -43,7 +45,10 @@ os.preadv = slow
 code = 1
 with open_pack(Path(sys.argv[1])) as pack:
     direct = what.endswith("drive")
-    plan = plan_for(pack, mode="mapped" if direct else "resident", slots=10, file_io="direct" if direct else "buffered", chunk=1)
+    startup = Startup(Strategy.unbuffered if "unbuffered" in what else Strategy.mapped, copy_batch=3, fill_batch=2)
+    plan = plan_for(
+        pack, mode="mapped" if direct else "resident", slots=10, file_io="direct" if direct else "buffered", chunk=1, startup=startup
+    )
     session = Session(plan, pack, hooks=Hooks(progress=progress))
     try:
         with session:
@@ -51,14 +56,31 @@ with open_pack(Path(sys.argv[1])) as pack:
             session.generate(on_token=lambda token: what == "reply" and now())
     except KeyboardInterrupt:
         use = session.ledger.use()
-        clean = not use.vram.used_bytes and not use.ram.used_bytes and (nothing_left(pack) or what == "dead drive")
+        clean = not use.vram.used_bytes and not use.ram.used_bytes and (nothing_left(pack) or "dead" in what)
         code = 130 if clean else 2
         print(time.monotonic(), flush=True)
 sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("what", ["fill 10", "copy 0", "copy 50", "copy 90", "prompt", "late drive", "dead drive", "reply"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "fill 10",
+        "copy 0",
+        "copy 50",
+        "copy 90",
+        "unbuffered fill 10",
+        "unbuffered copy 0",
+        "unbuffered copy 50",
+        "unbuffered copy 90",
+        "unbuffered dead",
+        "prompt",
+        "late drive",
+        "dead drive",
+        "reply",
+    ],
+)
 def test_ctrl_c(what: str, tiny_folder: Path) -> None:
     command = [sys.executable, "-c", CHILD, str(tiny_folder), what]
     child = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)

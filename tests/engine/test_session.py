@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from strata_recipes.config.choices import Strategy
+from strata_recipes.config.schema import Startup
 from strata_recipes.engine.decode import Stop
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.watching import Hooks, Progress
-from strata_recipes.errors import ConfigError, DeviceError, FileError, PackError, PlanError
+from strata_recipes.errors import ConfigError, DeviceError, FileError, PackError
 from strata_recipes.files.residency import cached_bytes, drop_cached
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.plan.plan import Plan
@@ -70,7 +72,9 @@ def test_a_reply_stops_at_its_limit_the_context_or_the_end_of_text(tiny: Pack) -
 
 @pytest.mark.parametrize("file_io", ["buffered", "direct"])
 def test_figures_of_a_run(file_io: str, tiny: Pack) -> None:
-    plan = plan_for(tiny, mode="budget", slots=20, ram_budget=30 * 13824, file_io=file_io, chunk=16, new=6)
+    plan = plan_for(
+        tiny, mode="budget", slots=20, ram_budget=30 * 13824, file_io=file_io, chunk=16, new=6, startup=Startup(Strategy.mapped)
+    )
     seen: list[Progress] = []
     with Session(plan, tiny, hooks=Hooks(progress=seen.append, available_bytes=lambda: 123)) as session:
         read, reply, memory = session.prompt(IDS), session.generate(), session.memory()
@@ -83,7 +87,7 @@ def test_figures_of_a_run(file_io: str, tiny: Pack) -> None:
         == (plan.startup.fill_bytes, plan.startup.copy_bytes)
         == (20 * 13824, 30 * 13824)
     )
-    assert started.figures.strategy == "mapped" and started.figures.fallback is None
+    assert started.figures.strategy == plan.startup.strategy == "mapped" and started.figures.fallback is None
     assert [p.done_bytes for p in seen] == [13824 * i for i in range(1, 21)] + [13824 * i for i in range(1, 31)]
     assert {(p.step, p.total_bytes) for p in seen} == {("fill", 20 * 13824), ("copy", 30 * 13824)}
     reading = {"buffered": "through their mapping", "direct": "direct, 2 threads with a buffer of 16384 bytes each"}[file_io]
@@ -215,7 +219,7 @@ def broken(plan: Plan, what: str) -> Plan:
         case "count":
             return dataclasses.replace(plan, ram_blobs=plan.ram_blobs - 1)
         case "strategy":
-            return dataclasses.replace(plan, startup=dataclasses.replace(plan.startup, strategy="unbuffered"))
+            return dataclasses.replace(plan, startup=dataclasses.replace(plan.startup, strategy="unbuffered", stage_bytes=9))
     return dataclasses.replace(plan, kv=dataclasses.replace(plan.kv, num_bytes=1))
 
 
@@ -225,7 +229,7 @@ def broken(plan: Plan, what: str) -> Plan:
         ("budget", DeviceError, "1 are missing"),
         ("pack", PackError, "the plan is for pack another"),
         ("count", PackError, "places 95 experts"),
-        ("strategy", PlanError, "startup.strategy=unbuffered"),
+        ("strategy", DeviceError, "an unbuffered start takes 6291456 bytes of buffers, the plan counted 9: plan again"),
         ("state", DeviceError, "the plan counted 1"),
     ],
 )

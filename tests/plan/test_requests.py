@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.config.choices import Arithmetic, EmulateLinks, EmulateRam, ExpertsMode, FileIo, Order, Sampler, Strategy, Template
-from strata_recipes.config.schema import Compute, Config, Decode, Emulate, Experts, Message, Model, Prefill, Startup, Workload
+from strata_recipes.config.choices import Arithmetic, EmulateLinks, EmulateRam, ExpertsMode, FileIo, Order, Sampler, Template
+from strata_recipes.config.schema import Compute, Config, Decode, Emulate, Experts, Message, Model, Prefill, Workload
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
 from strata_recipes.machine.facts import Cpu, Drive, Gpu
@@ -26,10 +26,8 @@ def plan(config: Config, tokens: int = 100, **facts: Any) -> Plan:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (dict(startup=Startup(Strategy.unbuffered)), "startup.strategy=unbuffered is not built"),
         (dict(prefill=Prefill(Order.layer_major)), "prefill.order=layer_major is not built"),
-        (dict(emulate=Emulate(ram=EmulateRam.cgroup)), "emulate.ram=cgroup is not built"),
-        (dict(emulate=Emulate(ram=EmulateRam.ballast)), "emulate.ram=ballast is not built"),
+        (dict(emulate=Emulate(ram=EmulateRam.cgroup), model=Model(scale_of="big")), "emulate.ram=cgroup does not go with the scale model"),
         (dict(emulate=Emulate(links=EmulateLinks.throttle)), "emulate.links=throttle is not built"),
         (dict(experts=Experts(ExpertsMode.mapped, ram_budget=5)), "does not go with experts.mode=mapped"),
         (dict(experts=Experts(slots=97)), "more than the model's 96 experts"),
@@ -47,6 +45,7 @@ def test_refused(groups: dict[str, Any], message: str) -> None:
     ("facts", "groups", "message"),
     [
         (dict(os="windows"), dict(experts=Experts(file_io=FileIo.direct)), "not built for Windows"),
+        (dict(probed=frozenset({"available"})), dict(emulate=Emulate(ram=EmulateRam.ballast)), "needs a PC to stand in for"),
         (dict(drive=Drive(0, 1, 1)), {}, r"hardware\.drive\.direct=0 never ends"),
         (dict(cpu=Cpu(1, 1, 0)), {}, r"hardware\.cpu\.flops=0"),
         (dict(ram_bytes=1 << 20), {}, r"hardware\.available=.* is more than hardware\.ram=1\.00 MiB"),
@@ -60,7 +59,7 @@ def test_refused_on_that_pc(facts: dict[str, Any], groups: dict[str, Any], messa
 
 
 def test_all_faults_come_at_once() -> None:
-    config = dataclasses.replace(small_config(), startup=Startup(Strategy.unbuffered), prefill=Prefill(Order.layer_major))
+    config = dataclasses.replace(small_config(), emulate=Emulate(links=EmulateLinks.throttle), prefill=Prefill(Order.layer_major))
     with pytest.raises(ConfigError) as caught:
         plan(config, tokens=0)
     assert len(caught.value.faults) == 3 and "the prompt is empty" in caught.value.faults[2]

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import xxhash
 
+from strata_recipes.engine.process import process_use
 from strata_recipes.results import samples
 from strata_recipes.results.identity import Identity, first_logits_md5, tier_checksum, tokens_md5
 from strata_recipes.results.machine_facts import git_state, machine_json
@@ -93,7 +94,7 @@ def test_each_fact_says_how_it_is_known(machine):
     assert how["gpu.flops"] == "estimated"
     assert how["gpu.pcie"] == how["os"] == "declared"
     assert found["facts"]["available"]["value"] == 50 * 2**30
-    assert len(how) == 16
+    assert len(how) == 17
     software = found["software"]
     assert software["driver"] == "575.1" and software["packages"]["numpy"] == np.__version__
     assert socket.gethostname() not in json.dumps(found["software"])
@@ -132,8 +133,9 @@ def test_samples_begin_and_end_the_run():
     assert first.available_bytes == last.available_bytes == 1234
     assert 0 <= first.seconds <= last.seconds
     assert last.rss_bytes > 2**20 and sampler.fault is None
-    lines = samples.to_csv([samples.Sample(0.25, 5, 6, None), samples.Sample(0.5, 7, 8, 9)]).splitlines()
-    assert lines == ["seconds,available_bytes,rss_bytes,drive_bytes", "0.250,5,6,", "0.500,7,8,9"]
+    lines = samples.to_csv([samples.Sample(0.25, 5, 6, None), samples.Sample(0.5, 7, 8, 9, 1, 2, 3)]).splitlines()
+    assert lines == ["seconds,available_bytes,rss_bytes,drive_bytes,major_faults,pages_in,pages_out", "0.250,5,6,,,,", "0.500,7,8,9,1,2,3"]
+    assert last.major_faults is not None and last.pages_in is not None and last.pages_out is not None
 
 
 def test_a_sampler_that_fails_says_so_and_keeps_what_it_has():
@@ -153,7 +155,7 @@ def test_a_sampler_that_fails_says_so_and_keeps_what_it_has():
 
 @pytest.mark.skipif(not psutil.LINUX, reason="reads /proc")
 def test_drive_bytes_are_what_the_kernel_counts():
-    counted = samples.drive_bytes(psutil.Process())
+    counted = process_use().drive_bytes
     with open("/proc/self/io", encoding="ascii") as file:
         assert counted is None or counted <= int(dict(line.split(": ") for line in file)["read_bytes"])
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strata_recipes.schedule.prefill import Half, chunked_visits, chunks
-from strata_recipes.schedule.startup import default_order, startup_schedule
+from strata_recipes.schedule.startup import batches, default_order, layers, startup_schedule
 from tests.plan.cases import small_index
 
 
@@ -46,6 +46,41 @@ def test_every_placed_blob_is_copied_once(slots: int, blobs: int) -> None:
     for copies in (schedule.fill, schedule.copy):
         assert [c.index for c in copies] == list(range(len(copies)))
         assert all((c.offset, c.num_bytes) == (pack.offset(c.layer, c.expert), pack.layers[c.layer].blob_bytes) for c in copies)
+
+
+@given(st.integers(0, 96), st.integers(1, 100), st.integers(1, 1 << 22))
+def test_batches_cover_each_byte_once_in_file_order_inside_a_batch(slots: int, size: int, merge: int) -> None:
+    pack = small_index()
+    fill = startup_schedule(pack, default_order(pack), slots, 0).fill
+    found = batches(fill, size, merge)
+    assert [set(batch.copies) for batch in found] == [set(fill[i : i + size]) for i in range(0, len(fill), size)]  # hottest batch first
+    whole = sorted((extent.offset, extent.num_bytes) for batch in found for extent in batch.extents)
+    assert all(a + n <= b for (a, n), (b, _) in zip(whole, whole[1:], strict=False)), "no byte is read twice"
+    assert sum(n for _, n in whole) == sum(pack.layers[copy.layer].stride for copy in fill)
+    for batch in found:
+        starts = [extent.offset for extent in batch.extents]
+        assert starts == sorted(starts) and batch.num_bytes == sum(extent.num_bytes for extent in batch.extents)
+        for extent in batch.extents:
+            assert len(extent.copies) == 1 or extent.num_bytes <= merge
+            assert all(extent.offset <= c.offset and c.offset + c.num_bytes <= extent.offset + extent.num_bytes for c in extent.copies)
+        # what touches and fits is one read
+        for a, b in zip(batch.extents, batch.extents[1:], strict=False):
+            first = pack.layers[b.copies[0].layer].stride
+            assert a.offset + a.num_bytes < b.offset or a.num_bytes + first > merge
+
+
+@given(st.integers(0, 96), st.integers(1, 1 << 22))
+def test_layers_are_the_same_copies_layer_by_layer(blobs: int, merge: int) -> None:
+    pack = small_index()
+    copies = startup_schedule(pack, default_order(pack), 0, blobs).copy
+    found = layers(copies, merge)
+    assert [copy for batch in found for copy in batch.copies] == list(copies)
+    assert [{copy.layer for copy in batch.copies} for batch in found] == [{layer} for layer in sorted({copy.layer for copy in copies})]
+
+
+def test_batches_that_never_end_are_refused() -> None:
+    with pytest.raises(ValueError, match="never end"):
+        batches((), 0, 1)
 
 
 def test_a_full_arena_copies_the_slots_blobs_too() -> None:

@@ -10,6 +10,7 @@ import pytest
 from strata_recipes.machine.facts import Machine
 from strata_recipes.simulate.routing import Routing, Weights
 from strata_recipes.simulate.simulate import Load, Timed, predict
+from strata_recipes.simulate.startup import StartLoad, startup_s
 from tests.plan.cases import composed, index_of, machine, small_index
 
 PACK = index_of("qwen38_flash_next_q2_0")
@@ -18,7 +19,7 @@ BLOB = 1_382_400
 
 def load(**changes: Any) -> Load:
     base: dict[str, Any] = dict(
-        vram_slots=0, ram_blobs=0, file_blobs=24_576, fill_bytes=0, copy_bytes=0, file_io="buffered", cache_bytes=0,
+        vram_slots=0, ram_blobs=0, file_blobs=24_576, start=StartLoad("mapped", 0, 0, 0.0, 0.0), file_io="buffered", cache_bytes=0,
         ranked=True, skew=0.45, prompt_tokens=12_900, chunk=512, new_tokens=256, kv_format="q4_0",
     )  # fmt: skip
     return Load(**(base | changes))
@@ -36,7 +37,19 @@ def test_ready_by_hand() -> None:
     pc = laptop()
     fill, copy = 2_000 * BLOB, 5_000 * BLOB
     expected = (PACK.dense_bytes + fill) * (1 / 0.5e9 + 1 / 6.5e9) + copy * (1 / 0.5e9 + 1 / 40e9)
-    assert timed(pc, fill_bytes=fill, copy_bytes=copy).prediction.ready_s == pytest.approx(expected, rel=1e-8)
+    assert timed(pc, start=StartLoad("mapped", fill, copy, 0.0, 0.0)).prediction.ready_s == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "share", "purge_s", "a_byte"),
+    [("mapped", 0.0, 9.0, 1 / 0.5e9), ("mapped", 0.25, 9.0, 0.25 / 10e9 + 0.75 / 0.5e9), ("unbuffered", 0.25, 1.5, 1 / 2.7e9)],
+)
+def test_a_start_by_hand(strategy: str, share: float, purge_s: float, a_byte: float) -> None:
+    """Cached pages help the mapped start alone; the purge costs the unbuffered one alone."""
+    found = startup_s(laptop(), StartLoad(strategy, 3 * 10**9, 5 * 10**9, share, purge_s))
+    first = purge_s if strategy == "unbuffered" else 0.0
+    assert found == pytest.approx(first + 8e9 * a_byte + 3e9 / 6.5e9 + 5e9 / 40e9, rel=1e-9)
+    assert startup_s(laptop(), StartLoad(strategy, 0, 0, share, purge_s)) == 0.0
 
 
 def test_decode_from_ram_by_hand() -> None:
@@ -77,7 +90,14 @@ def test_every_rate_counts(rate: str) -> None:
     part = getattr(pc, group)
     slower = dataclasses.replace(pc, **{group: dataclasses.replace(part, **{name: getattr(part, name) / 2})})
     io = "direct" if name == "direct" else "buffered"
-    more: dict[str, Any] = dict(vram_slots=5000, ram_blobs=5000, file_blobs=14_576, copy_bytes=5000 * BLOB, file_io=io, cache_bytes=10**10)
+    more: dict[str, Any] = dict(
+        vram_slots=5000,
+        ram_blobs=5000,
+        file_blobs=14_576,
+        start=StartLoad("mapped", 0, 5000 * BLOB, 0.0, 0.0),
+        file_io=io,
+        cache_bytes=10**10,
+    )
     assert timed(slower, **more).total_s > timed(pc, **more).total_s
 
 
