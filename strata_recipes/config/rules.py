@@ -69,10 +69,6 @@ def _stated_in_vain(model: Model) -> Iterator[str]:
 
 def _hardware(config: Config) -> Iterator[str]:
     facts = config.hardware
-    if facts.gpu.vram == 0:
-        for name in ("name", "capability", "free", "bandwidth", "flops", "pcie"):
-            if getattr(facts.gpu, name) not in (None, 0):
-                yield f"hardware.gpu.{name} is stated and hardware.gpu.vram=0 says that there is no card: leave one of them out"
     for part, size, whole, of in (
         ("available", facts.available, "ram", facts.ram),
         ("gpu.free", facts.gpu.free, "gpu.vram", facts.gpu.vram),

@@ -41,8 +41,12 @@ def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
         yield f"workload.{name} is not used: workload.{won} comes first"
     if won != "tokens" and config.workload.seed is not None:
         yield "workload.seed is not used: it belongs to workload.tokens"
-    if machine.gpu is None and config.hardware.gpu.reserve != "auto":
-        yield "hardware.gpu.reserve is not used: this PC has no GPU"
+    if machine.gpu is None:
+        asked = config.hardware.gpu
+        stated = [name for name in ("name", "capability", "bandwidth", "flops", "pcie") if getattr(asked, name) is not None]
+        stated += ["reserve"] if asked.reserve != "auto" else []
+        if stated:
+            yield f"hardware.gpu.{', '.join(stated)}: not used, as this PC has no GPU"
     if file_blobs == 0 and config.experts.file_io is not FileIo.auto:
         yield f"experts.file_io={config.experts.file_io.value} has nothing to read: no expert stays in the file"
     if config.decode.sampler is Sampler.sample and config.decode.temperature == 0:

@@ -16,6 +16,7 @@ def plain() -> Config:
     """A config without contradictions, from the schema's own defaults."""
     config = Config()
     config.workload.text = "Hello"
+    config.model.source = "file.gguf"
     return config
 
 
@@ -58,12 +59,33 @@ def test_a_workload_needs_a_prompt_and_a_seed_a_synthetic_one() -> None:
 
 def test_a_model_source_belongs_to_its_kind() -> None:
     config = plain()
-    config.model.kind = Source.hf
-    assert contradictions(config) == ["model.kind=hf needs its folder: add model.source=DIR"]
+    config.model.source = None
+    for kind, wanted in ((Source.gguf, "file: add model.source=FILE"), (Source.hf, "folder: add model.source=DIR")):
+        config.model.kind = kind
+        (fault,) = contradictions(config)
+        assert fault.startswith(f"model.kind={kind.name} needs its {wanted}")
     config.model.source = "d"
     assert contradictions(config) == []
     config.model.kind = Source.declared
     assert contradictions(config)[0].startswith("model.source='d' does not apply to model.kind=declared")
+
+
+@pytest.mark.parametrize(("name", "value"), [("hidden", 3), ("vocab", 5), ("rope_sections", [1])])
+def test_what_files_say_is_not_stated(name: str, value: object) -> None:
+    config = plain()
+    setattr(config.model.geometry, name, value)
+    config.model.dense = "Q8_0"
+    faults = contradictions(config)
+    assert [fault.split(" ")[0] for fault in faults] == [f"model.geometry.{name}", "model.dense"]
+    config.model.kind, config.model.source = Source.synthetic, None
+    assert contradictions(config) == []
+
+
+def test_a_skew_has_an_end() -> None:
+    config = plain()
+    config.model.skew = 1e9
+    (fault,) = contradictions(config)
+    assert fault.startswith("model.skew=1e+09 is more than 5")
 
 
 def test_free_memory_is_not_more_than_there_is() -> None:

@@ -33,7 +33,7 @@ def test_the_stated_folder_wins() -> None:
 def test_the_key_is_the_id_of_the_pack(home: Path, checkpoint: Path) -> None:
     synthetic = model("synthetic", SMALL, [(4, "Q2_0", "Q2_0", "Q2_0")])
     hf = schema.Model(kind=choices.Source.hf, source=str(checkpoint))
-    for stated in (gguf(TINY), schema.Model(), synthetic, hf):
+    for stated in (gguf(TINY), schema.Model(source="shipped:storyteller"), synthetic, hf):
         with open_source(stated) as source:
             assert pack_folder(stated) == home / "cache" / "strata_recipes" / "packs" / source.index.pack_id
 

@@ -13,7 +13,7 @@ from gguf import GGUFReader
 
 from strata_recipes.config import schema
 from strata_recipes.errors import FileError, PackError
-from strata_recipes.pack.sources import DEMO, open_source
+from strata_recipes.pack.sources import SHIPPED, open_source
 from strata_recipes.pack.sources.gguf import GgufSource
 from strata_recipes.pack.writer import build_pack
 from tests.pack.gguf_edit import MIXED, TINY, Gguf, Part, read, split
@@ -39,8 +39,8 @@ def test_geometry_of_the_tiny_model() -> None:
 
 
 def test_all_bytes_of_the_demo_are_those_that_the_gguf_package_sees() -> None:
-    theirs = {t.name: t for t in GGUFReader(DEMO).tensors}
-    with open_source(schema.Model()) as source:
+    theirs = {t.name: t for t in GGUFReader(SHIPPED["shipped:storyteller"]).tensors}
+    with open_source(schema.Model(source="shipped:storyteller")) as source:
         g = source.index.geometry
         for layer in range(g.num_layers):
             parts = [theirs[f"blk.{layer}.ffn_{part}_exps.weight"].data for part in ("gate", "up", "down")]

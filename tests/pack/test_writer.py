@@ -283,16 +283,16 @@ def test_memory_stays_bounded_by_the_batch(tmp_path: Path) -> None:
 
 
 def test_a_pack_of_the_shipped_demo_finds_its_table_by_the_package(tmp_path: Path) -> None:
-    with open_source(schema.Model()) as source:
+    with open_source(schema.Model(source="shipped:storyteller")) as source:
         build_pack(source, tmp_path / "p")
         assert source.ngram_location is not None
         offset = source.ngram_location.parts[0].offset
     assert json.loads((tmp_path / "p" / "pack.json").read_text())["sources"][0]["path"] == "{strata_recipes}/assets/storyteller.gguf"
-    from strata_recipes.pack.sources import DEMO
+    from strata_recipes.pack.sources import SHIPPED
 
     with open_pack(tmp_path / "p") as p:
         rows, form = p.ngram_rows(np.array([33023, 0]))
-        wanted = DEMO.read_bytes()[offset:][: 33024 * 32]
+        wanted = SHIPPED["shipped:storyteller"].read_bytes()[offset:][: 33024 * 32]
         assert form == "F16" and rows.tobytes() == wanted[-32:] + wanted[:32]
 
 

@@ -77,7 +77,7 @@ def test_all_faults_come_at_once() -> None:
         (dict(workload=Workload(text="x", seed=3)), {}, "workload.seed is not used"),
         (dict(experts=Experts(file_io=FileIo.direct)), dict(vram=64 << 20), "experts.file_io=direct has nothing to read"),
         (dict(decode=Decode(Sampler.sample, temperature=0.0)), {}, "temperature 0 takes the most likely token"),
-        ({}, dict(vram=None), "hardware.gpu.reserve is not used"),
+        ({}, dict(vram=None), "hardware.gpu.reserve: not used"),
     ],
 )
 def test_what_is_stated_in_vain_is_noted(groups: dict[str, Any], facts: dict[str, Any], note: str) -> None:
