@@ -55,7 +55,7 @@ def _model(config: Config) -> Iterator[str]:
         yield from _stated_in_vain(model)
     if model.skew is not None and model.skew > MAX_SKEW:
         yield f"model.skew={model.skew:g} is more than {MAX_SKEW:g}, where one expert takes every token: use 0 to 2"
-    if model.kind in (Source.synthetic, Source.declared) and model.source is not None:
+    if model.kind in (Source.synthetic, Source.declared) and model.source not in (None, Model().source):
         yield f"model.source={model.source!r} does not apply to model.kind={model.kind.name}: take model=gguf or model=hf, or leave it out"
 
 

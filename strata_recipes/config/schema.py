@@ -138,7 +138,7 @@ class ExpertFormats:
 class Model:
     name: str = "demo"
     kind: Source = Source.gguf
-    source: str | None = None  # a GGUF file (any shard of a split one) or a Hugging Face folder; null: shipped demo
+    source: str | None = "shipped:storyteller"  # a GGUF file (any shard of a split one) or a Hugging Face folder
     pack: str | None = None  # folder of the pack; null: a cache folder keyed by the source
     scale_of: str | None = None  # named model of which this one is a scale model: budgets shrink with expert bytes
     geometry: Geometry = field(default_factory=Geometry)

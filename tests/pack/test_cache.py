@@ -76,6 +76,6 @@ def test_what_has_no_pack() -> None:
     with pytest.raises(ConfigError, match="is declared, without weights"):
         pack_folder(schema.Model(kind=choices.Source.declared))
     with pytest.raises(PackError, match=r"of kind hf states no model\.source"):
-        pack_folder(schema.Model(kind=choices.Source.hf))
+        pack_folder(schema.Model(kind=choices.Source.hf, source=None))
     with pytest.raises(FileError, match=r"/nothing\.gguf does not exist"):
         pack_folder(gguf(Path("/nothing.gguf")))
