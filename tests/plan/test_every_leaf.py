@@ -91,7 +91,7 @@ CHANGES: dict[str, list[str]] = {
     "workload.template": ["workload.template=chat"],
     "emulate.ram": ["emulate.ram=ballast"],
     "emulate.links": ["emulate.links=throttle"],
-    "results.logits": ["results.logits=all"],
+    "results.logits": ["results.logits=all", "workload=synthetic", "workload.tokens=100"],
 }
 GEOMETRY_CHANGES: dict[str, Any] = {  # the others are doubled
     "norm_eps": 1e-5,
