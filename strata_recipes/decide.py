@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from strata_recipes.config.choices import Order
 from strata_recipes.config.schema import Config
+from strata_recipes.errors import PlanError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAND_IN, total
+from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAND_IN, kept_parts, total
 from strata_recipes.plan.compute import plan_compute, plan_model
 from strata_recipes.plan.decode import plan_decode
 from strata_recipes.plan.experts import Placement, Room, Sizes, placements
@@ -18,10 +20,11 @@ from strata_recipes.plan.kv import plan_kv
 from strata_recipes.plan.limits import is_scaled, shrink, stands_in
 from strata_recipes.plan.notes import emulation, mtp_decision, notes
 from strata_recipes.plan.plan import PLAN_VERSION, Budget, Decision, ExpertsPlan, OutputPlan, Plan, Share
-from strata_recipes.plan.prefill import plan_prefill
+from strata_recipes.plan.prefill import ChosenOrder, not_layer_major, plan_prefill
 from strata_recipes.plan.requests import check_requests, unused
-from strata_recipes.plan.sizing import Case, Shape, ram_left, shape_of
+from strata_recipes.plan.sizing import Case, Shape, kept_shape, ram_left, shape_of
 from strata_recipes.plan.startup import plan_startup
+from strata_recipes.plan.super_chunk import SuperChunk, super_chunks
 from strata_recipes.plan.workload import estimated_tokens, plan_workload
 from strata_recipes.schedule.startup import default_order
 from strata_recipes.simulate.routing import DEFAULT_SKEW
@@ -33,8 +36,9 @@ DEFAULT_ORDER = "expert id, then layer"
 
 @dataclass(frozen=True)
 class Option:
-    """One placement with its budgets, how the file is read, and its times."""
+    """One shape and placement with its budgets, how the file is read, and its times."""
 
+    shape: Shape
     placement: Placement
     vram: Budget
     ram: Budget
@@ -42,9 +46,14 @@ class Option:
     timed: Timed
 
     @property
-    def rank(self) -> tuple[float, int]:
-        """Faster first; of two alike the one that takes less RAM."""
-        return float(f"{self.timed.total_s:.6g}"), self.ram.used_bytes
+    def rank(self) -> tuple[float, int, int]:
+        """Faster first; of two alike the one that takes less RAM, then less VRAM for other things than experts."""
+        others = self.vram.used_bytes - self.placement.vram_bytes
+        return float(f"{self.timed.total_s:.6g}"), self.ram.used_bytes, others
+
+    @property
+    def order(self) -> str:
+        return "chunked" if self.shape.super_chunk is None else "layer_major"
 
     def __str__(self) -> str:
         p = self.timed.prediction
@@ -70,18 +79,57 @@ def build_plan(
     tokens = estimated_tokens(config.workload) if prompt_tokens is None else prompt_tokens
     check_requests(config, machine, pack, tokens)
     case = Case(config, machine, pack, tokens, scale_of if is_scaled(machine, scale_of) else None)
-    shape = shape_of(case)
-    options = sorted(_options(case, shape, default_order(pack) if order is None else order), key=lambda option: option.rank)
+    found, why = _both_orders(case, Sizes(pack, default_order(pack) if order is None else order))
     counted = prompt_tokens is not None or plan_workload(config.workload).source == "tokens"
-    return _plan(case, shape, options, counted)
+    return _plan(case, sorted(found, key=lambda option: option.rank), why, counted)
 
 
-def _options(case: Case, shape: Shape, order: Sequence[tuple[int, int]]) -> list[Option]:
+def _both_orders(case: Case, sizes: Sizes) -> tuple[list[Option], str | None]:
+    """The options of the orders that the config allows, and why layer-major is not among them where it is not."""
+    base, asked = shape_of(case), case.config.prefill
+    chunked = _options(case, base, sizes)
+    if asked.order is Order.chunked:
+        return chunked, None
+    everything = case.pack.geometry.total_experts
+    why = not_layer_major(case.prompt_tokens, base.chunk, any(option.placement.vram_slots == everything for option in chunked))
+    if why:
+        return chunked, why
+    fitting: dict[SuperChunk, Shape] = {}
+
+    def fits(super_chunk: SuperChunk) -> bool:
+        shape = kept_shape(case, base, super_chunk)
+        if shape is None or not _holds_experts(case, shape, sizes):
+            return False
+        fitting[super_chunk] = shape
+        return True
+
+    kept = super_chunks(asked, base.chunk, case.prompt_tokens, case.machine.gpu is not None, fits)
+    if not kept:
+        least = gib(total(kept_parts(case.pack.geometry, 2 * base.chunk)))
+        return chunked, f"two chunks of {base.chunk:,} tokens keep {least}, which does not fit with a margin of {gib(asked.margin)}"
+    found = [option for one in kept for option in _options(case, fitting[one], sizes)]
+    return (found if asked.order is Order.layer_major else chunked + found), None
+
+
+def _holds_experts(case: Case, shape: Shape, sizes: Sizes) -> bool:
+    """Whether what a super-chunk keeps leaves enough to the placement that the config states."""
+    try:
+        _placements(case, shape, sizes)
+    except PlanError:
+        return False
+    return True
+
+
+def _options(case: Case, shape: Shape, sizes: Sizes) -> list[Option]:
+    return [_option(case, shape, placement) for placement in _placements(case, shape, sizes)]
+
+
+def _placements(case: Case, shape: Shape, sizes: Sizes) -> list[Placement]:
     found, gpu = shape.memories, case.machine.gpu is not None
     in_ram = not gpu or stands_in(case.machine)
     room = Room(found.vram.free_bytes, ram_left(case, found), gpu, in_ram)
     asked = dataclasses.replace(case.config.experts, ram_budget=_ram_budget(case))
-    return [_option(case, shape, placement) for placement in placements(asked, Sizes(case.pack, order), room)]
+    return placements(asked, sizes, room)
 
 
 def _ram_budget(case: Case) -> int | None:
@@ -108,8 +156,10 @@ def _option(case: Case, shape: Shape, placement: Placement) -> Option:
         shape.chunk,
         case.config.decode.max_new_tokens,
         case.config.kv.format.value,
+        None if shape.super_chunk is None else shape.super_chunk.tokens,
+        shape.super_chunk is not None and shape.super_chunk.residuals == "host",
     )
-    return Option(placement, vram, ram, file_io, predict(case.pack, case.machine, load))
+    return Option(shape, placement, vram, ram, file_io, predict(case.pack, case.machine, load))
 
 
 def _budgets(case: Case, shape: Shape, placement: Placement) -> tuple[Budget, Budget]:
@@ -125,13 +175,17 @@ def _budgets(case: Case, shape: Shape, placement: Placement) -> tuple[Budget, Bu
     return of_vram, Budget("ram", ram.limit_bytes, ram.because, tuple(part for part in parts if part.num_bytes))
 
 
-def _plan(case: Case, shape: Shape, options: list[Option], counted: bool) -> Plan:
+def _plan(case: Case, options: list[Option], why: str | None, counted: bool) -> Plan:
     config, machine, pack, best = case.config, case.machine, case.pack, options[0]
+    shape = best.shape
     place, g = best.placement, pack.geometry
     new_tokens = config.decode.max_new_tokens
     compute, compute_why = plan_compute(config.compute, machine)
     startup, startup_why = plan_startup(place, machine)
-    prefill, prefill_why = plan_prefill(config.prefill, g, shape.chunk, shape.rows, shape.context, case.prompt_tokens)
+    order = ChosenOrder(best.order, _order_because(case, options, why))
+    prefill, prefill_why = plan_prefill(
+        config.prefill, g, shape.chunk, shape.rows, shape.context, case.prompt_tokens, order, shape.super_chunk
+    )
     kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
     mtp = mtp_decision(pack, kv.format, kv.max_context)
     decisions = [*_expert_decisions(case, shape, options), startup_why, *prefill_why, kv_why, *compute_why, *([mtp] if mtp else [])]
@@ -178,7 +232,8 @@ def _experts_plan(case: Case, best: Option) -> ExpertsPlan:
 def _expert_decisions(case: Case, shape: Shape, options: list[Option]) -> list[Decision]:
     best, asked = options[0], case.config.experts
     place = best.placement
-    others = f"then {options[1]}" if options[1:] else "nothing else fits"
+    same = [option for option in options[1:] if option.shape is best.shape]
+    others = f"then {same[0]}" if same else "nothing else fits"
     mode = f"auto: {best}, {others}" if asked.mode.value == "auto" else f"stated: {best}"
     return [
         Decision("experts.mode", place.mode, mode),
@@ -186,6 +241,23 @@ def _expert_decisions(case: Case, shape: Shape, options: list[Option]) -> list[D
         _ram_decision(case, best),
         best.file_io.decision,
     ]
+
+
+def _order_because(case: Case, options: list[Option], why: str | None) -> str:
+    """Both orders' predicted times, or why there is only one."""
+    asked, best = case.config.prefill.order, options[0]
+    if asked is Order.chunked:
+        return f"stated; {figure(best.timed.prediction.prefill_s)} s predicted for the prompt"
+    if why:
+        return f"{'auto' if asked is Order.auto else 'layer_major was stated and is not used'}: {why}"
+    if asked is Order.layer_major:
+        return f"stated; {figure(best.timed.prediction.prefill_s)} s predicted for the prompt"
+    other = next(option for option in options if option.order != best.order)
+    times = [
+        f"{option.order} {figure(option.timed.total_s)} s ({figure(option.timed.prediction.prefill_s)} s prompt)"
+        for option in (best, other)
+    ]
+    return f"auto: {times[0]} of start, prompt and reply, then {times[1]}"
 
 
 def _slots_decision(case: Case, shape: Shape, best: Option) -> Decision:

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.engine.process import process_use, since
-from strata_recipes.engine.walk import PhaseTimes, Walk
-from strata_recipes.errors import EXIT_INTERRUPTED, PlanError, StrataError
+from strata_recipes.engine.walk import Walk
+from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.plan.plan import PrefillPlan
-from strata_recipes.schedule.prefill import Half, Visit, chunked_visits
+from strata_recipes.schedule.prefill import Half, Visit, chunked_visits, layer_major_visits
 from strata_recipes.tiers.lookup import ExpertTiers, TierCounters
 
 Logits = NDArray[np.float32]
@@ -50,6 +50,7 @@ class PrefillFigures:
     expert_bytes_staged: int
     drive_bytes: int | None
     super_chunks: int
+    kept_bytes: int
     mixer_s: float
     experts_s: float
     logits_s: float
@@ -77,15 +78,16 @@ def prefill(
     keep: Keep = Keep.none,
     on_chunk: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
-    visits: Iterator[Visit] | None = None,
 ) -> PrefillResult:
     """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit."""
     before, began, passes = process_use(), time.perf_counter(), 0
     tiers.take_counters()
-    walk, rows = Walk(model, tiers, state, ids), []
-    for visit in prefill_visits(plan, model.geometry.num_layers, ids.size) if visits is None else visits:
+    walk, rows = Walk(model, tiers, tiers.index, state, ids, tile_rows=plan.chunk), []
+    for visit in prefill_visits(plan, model.geometry.num_layers, ids.size):
         if cancelled():
             raise Cancelled(f"stopped in layer {visit.layer}, at token {visit.start} of {ids.size}")
+        if plan.residuals and visit.layer == 0 and visit.half is Half.mixer and visit.start % plan.super_chunk == 0:
+            walk.super_chunk(visit.start, min(visit.start + plan.super_chunk, ids.size))
         walk.do(visit)
         passes += visit.layer == 0 and visit.half is Half.experts
         for start, stop in walk.finished(visit):
@@ -93,15 +95,15 @@ def prefill(
             on_chunk(stop, ids.size)
     seconds = time.perf_counter() - began
     drive_bytes = since(process_use().drive_bytes, before.drive_bytes)
-    figures = _figures(plan, ids.size, seconds, tiers, tiers.take_counters(), walk.times, passes, drive_bytes)
+    figures = _figures(plan, ids.size, seconds, tiers, tiers.take_counters(), walk, passes, drive_bytes)
     logits = None if keep is Keep.none else np.concatenate(rows)
     return PrefillResult(rows[-1][-1], logits, figures)
 
 
 def prefill_visits(plan: PrefillPlan, num_layers: int, num_tokens: int) -> Iterator[Visit]:
     """The visits of the planned order."""
-    if plan.order != "chunked":
-        raise PlanError(f"prefill.order={plan.order} can be planned but not run in this version: use prefill=chunked")
+    if plan.order == "layer_major":
+        return layer_major_visits(num_layers, num_tokens, plan.chunk, plan.super_chunk)
     return chunked_visits(num_layers, num_tokens, plan.chunk)
 
 
@@ -111,7 +113,7 @@ def _figures(
     seconds: float,
     tiers: ExpertTiers,
     counters: TierCounters,
-    times: PhaseTimes,
+    walk: Walk,
     passes: int,
     drive_bytes: int | None,
 ) -> PrefillFigures:
@@ -126,9 +128,10 @@ def _figures(
         expert_bytes_staged=0,  # without a GPU there is no ring to stage into
         drive_bytes=drive_bytes,
         super_chunks=passes,
-        mixer_s=times.mixer_s,
-        experts_s=times.experts_s,
-        logits_s=times.logits_s,
+        kept_bytes=walk.kept_bytes,
+        mixer_s=walk.times.mixer_s,
+        experts_s=walk.times.experts_s,
+        logits_s=walk.times.logits_s,
         vram_hits=counters.vram_hits,
         ram_hits=counters.ram_hits,
         file_hits=counters.file_hits,

@@ -21,6 +21,7 @@ STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a cop
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
+KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
 
@@ -89,6 +90,14 @@ def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tupl
     return (*parts, Share("logits", logits_rows * g.vocab * F32_BYTES))
 
 
+def kept_parts(g: Geometry, tokens: int) -> tuple[Share, Share]:
+    """What a super-chunk keeps between its visits: residual streams; and what experts read and write, all rows at once."""
+    wide = g.streams * g.hidden
+    choices = g.top_k * (3 * ID_BYTES + F32_BYTES)  # ids and weights; ids sorted, and their order
+    rows = (2 * g.hidden + g.streams) * F32_BYTES + choices  # x, acc, inject
+    return Share(KEPT_STREAMS, tokens * wide * F32_BYTES), Share(KEPT_ROWS, tokens * rows)
+
+
 @dataclass(frozen=True)
 class Demand:
     """What a run asks of memory besides experts."""
@@ -97,8 +106,10 @@ class Demand:
     arithmetic: str
     kv_format: str
     context: int
-    rows: int  # tokens of the largest pass
+    rows: int  # tokens of the largest mixer pass
     logits_rows: int
+    kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
+    residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
 
 
 @dataclass(frozen=True)
@@ -112,15 +123,22 @@ class Fixed:
 def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     """On a GPU dense weights, state and buffers take VRAM; without one all of it takes RAM."""
     g = pack.geometry
+    streams, rows = kept_parts(g, demand.kept_tokens)
     state = state_parts(g, demand.kv_format, demand.context)
     buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows)))
     embedding = Share(EMBEDDING, embedding_bytes(pack))
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
-        return Fixed((), (embedding, dense, *state, buffers, Share(STAGE, 2 * max_stride(pack))))
+        return Fixed((), (embedding, dense, *state, buffers, *_some(streams, rows), Share(STAGE, 2 * max_stride(pack))))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, STAGE_SLOTS * pack.max_blob_bytes)
-    return Fixed((dense, *state, buffers, ring), (embedding, Share(STAGE, STAGE_SLOTS * max_stride(pack))))
+    there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
+    stage = Share(STAGE, STAGE_SLOTS * max_stride(pack))
+    return Fixed((dense, *state, buffers, *_some(*there, rows), ring), (embedding, *_some(*here), stage))
+
+
+def _some(*parts: Share) -> tuple[Share, ...]:
+    return tuple(part for part in parts if part.num_bytes)
 
 
 def embedding_bytes(pack: PackIndex) -> int:

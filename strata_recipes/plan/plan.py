@@ -69,9 +69,11 @@ class StartupPlan:
 
 @dataclass(frozen=True)
 class PrefillPlan:
-    order: str
+    order: str  # chunked or layer_major
     chunk: int  # tokens of one mixer pass: the grid
     prompt_tokens: int
+    super_chunk: int  # tokens of one pass over the layers, a multiple of chunk; in chunked order the chunk itself
+    residuals: str | None = None  # vram or host: where a super-chunk's residual streams lie; None where none are kept
 
 
 @dataclass(frozen=True)

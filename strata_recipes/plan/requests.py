@@ -11,12 +11,13 @@ from strata_recipes.config.choices import (
     ExpertsMode,
     FileIo,
     Order,
+    Residuals,
     Sampler,
     Source,
     Strategy,
     Template,
 )
-from strata_recipes.config.schema import Config
+from strata_recipes.config.schema import Config, Prefill
 from strata_recipes.errors import ConfigError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
@@ -53,8 +54,6 @@ def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
 def _not_built(config: Config) -> Iterator[str]:
     if config.startup.strategy is Strategy.unbuffered:
         yield "startup.strategy=unbuffered is not built in this version: use startup=mapped or startup=auto"
-    if config.prefill.order is Order.layer_major:
-        yield "prefill.order=layer_major is not built in this version: use prefill=chunked or prefill=auto"
     if config.emulate.ram in (EmulateRam.cgroup, EmulateRam.ballast):
         yield f"emulate.ram={config.emulate.ram.value} is not built in this version: use emulate.ram=ledger or auto"
     if config.emulate.links is EmulateLinks.throttle:
@@ -93,6 +92,7 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
     model = config.model
     if model.seed is not None and model.kind is not Source.synthetic:
         yield f"model.seed={model.seed} does not go with model.kind={model.kind.value}: only synthetic weights are drawn"
+    yield from _prefill(config.prefill, machine)
     for name in SAMPLE_ONLY:
         if decode.sampler is Sampler.greedy and getattr(decode, name) is not None:
             yield f"decode.{name}={getattr(decode, name)} does not go with decode.sampler=greedy: use decode=sample"
@@ -101,6 +101,15 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
         yield f"workload.template=chat does not go with workload.{won}, which is token ids already: use template=none"
     if config.compute.arithmetic is Arithmetic.bf16 and machine.gpu is not None and _version(machine.gpu.capability) < (8, 0):
         yield f"compute.arithmetic=bf16 wants compute capability 8.0, {machine.gpu.name} has {machine.gpu.capability}: use f16"
+
+
+def _prefill(asked: Prefill, machine: Machine) -> Iterator[str]:
+    if asked.order is Order.chunked:
+        for name, value in (("super_chunk", asked.super_chunk), ("residuals", asked.residuals.value)):
+            if value != "auto":
+                yield f"prefill.{name}={value} does not go with prefill.order=chunked: use prefill=layer_major"
+    if asked.residuals is Residuals.vram and machine.gpu is None:
+        yield f"prefill.residuals=vram wants a GPU, {machine.name} has none: use prefill.residuals=host"
 
 
 def _version(capability: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from strata_recipes.config.choices import Logits
@@ -11,8 +12,9 @@ from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import Demand, total
 from strata_recipes.plan.kv import max_context
-from strata_recipes.plan.limits import Memories, Memory, memories, stands_in
+from strata_recipes.plan.limits import Memories, Memory, memories, shrink, stands_in
 from strata_recipes.plan.prefill import chunk_candidates
+from strata_recipes.plan.super_chunk import SuperChunk
 from strata_recipes.units import gib, mib
 
 
@@ -35,6 +37,7 @@ class Shape:
     rows: int
     context: int
     memories: Memories
+    super_chunk: SuperChunk | None = None  # of layer-major order
 
 
 def shape_of(case: Case) -> Shape:
@@ -48,17 +51,28 @@ def shape_of(case: Case) -> Shape:
     raise PlanError(_message(case, shape))
 
 
+def kept_shape(case: Case, base: Shape, super_chunk: SuperChunk) -> Shape | None:
+    """The same grid and context with what a super-chunk keeps; None where that leaves less than prefill.margin to experts."""
+    shape = dataclasses.replace(_shape(case, base.chunk, base.context, super_chunk), super_chunk=super_chunk)
+    margin, gpu = shrink(case.config.prefill.margin, case.pack, case.scale_of), case.machine.gpu is not None
+    if gpu and shape.memories.vram.free_bytes < margin:
+        return None
+    return shape if ram_left(case, shape.memories) >= (0 if gpu and super_chunk.residuals == "vram" else margin) else None
+
+
 def ram_left(case: Case, found: Memories) -> int:
     """RAM left for experts, once VRAM's own parts stand in it where they must."""
     stand_in = total(found.vram.fixed) if stands_in(case.machine) else 0
     return found.ram.free_bytes - stand_in
 
 
-def _shape(case: Case, chunk: int, context: int) -> Shape:
+def _shape(case: Case, chunk: int, context: int, kept: SuperChunk | None = None) -> Shape:
     rows = min(chunk, case.prompt_tokens)
     logits = rows if case.config.results.logits is Logits.all else 1
     device = "cpu" if case.machine.gpu is None else "cuda"
     demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits)
+    if kept is not None:
+        demand = dataclasses.replace(demand, kept_tokens=min(kept.tokens, case.prompt_tokens), residuals=kept.residuals)
     found = memories(case.config.hardware, case.machine, case.pack, demand, case.scale_of)
     return Shape(chunk, rows, context, found)
 

@@ -40,6 +40,20 @@ def chunked_visits(num_layers: int, num_tokens: int, chunk: int) -> Iterator[Vis
             yield Visit(layer, start, stop, Half.experts)
 
 
+def layer_major_visits(num_layers: int, num_tokens: int, chunk: int, super_chunk: int) -> Iterator[Visit]:
+    """Layer-major order: each super-chunk goes through a layer's mixer chunk by chunk, then through its experts at once.
+
+    The spans of the mixer are those of chunked order, so both run the same mixer visits. A super-chunk of one chunk is chunked order.
+    """
+    if super_chunk % chunk:
+        raise ValueError(f"a super-chunk of {super_chunk} tokens is no multiple of the chunk of {chunk}")
+    for first, last in chunks(num_tokens, super_chunk):
+        for layer in range(num_layers):
+            for start, stop in chunks(last - first, chunk):
+                yield Visit(layer, first + start, first + stop, Half.mixer)
+            yield Visit(layer, first, last, Half.experts)
+
+
 def token_visits(num_layers: int, position: int) -> Iterator[Visit]:
     """One token at `position` through all layers: a step of decode."""
     for layer in range(num_layers):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import Geometry, PackIndex
-from strata_recipes.plan.budget import dense_values, embedding_bytes, kv_cell_bytes
+from strata_recipes.plan.budget import F32_BYTES, dense_values, embedding_bytes, kv_cell_bytes
 from strata_recipes.plan.plan import Prediction
 from strata_recipes.simulate.links import Links, links
 from strata_recipes.simulate.routing import Routing, Weights, hottest, split
@@ -34,6 +34,8 @@ class Load:
     chunk: int
     new_tokens: int
     kv_format: str
+    super_chunk: int | None = None  # tokens of a layer-major pass; None: chunked order
+    streams_cross: bool = False  # a super-chunk's residual streams lie across the link, in RAM
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,13 @@ class _Tiers:
 
 
 def _prefill(pack: PackIndex, rates: Links, tiers: _Tiers, load: Load) -> float:
-    """Each chunk reads the dense weights and every expert it touches; full chunks are alike, so they are counted, not walked."""
-    full, rest = divmod(load.prompt_tokens, load.chunk)
-    spans = [(full, load.chunk), (1 if rest else 0, rest)]
+    """Each chunk reads the dense weights, each pass over the layers every expert it touches: a chunk is a pass, or a super-chunk.
+
+    Full passes are alike, so they are counted, not walked.
+    """
+    step = load.super_chunk or load.chunk
+    full, rest = divmod(load.prompt_tokens, step)
+    spans = [(full, step), (1 if rest else 0, rest)]
     routing = tiers.routing
 
     def touched(held: Weights) -> float:
@@ -99,9 +105,17 @@ def _prefill(pack: PackIndex, rates: Links, tiers: _Tiers, load: Load) -> float:
 
     seen = routing.touched(tiers.file, load.prompt_tokens)
     read = tiers.read_s(rates, load, touched(tiers.vram), touched(tiers.ram), (touched(tiers.file), touched(tiers.cached), seen))
-    dense = (full + bool(rest)) * dense_bytes(pack) * rates.memory
+    dense = -(-load.prompt_tokens // load.chunk) * dense_bytes(pack) * rates.memory
     ops = load.prompt_tokens * token_flops(pack) + head_flops(pack.geometry)  # only the last row gives logits
-    return read + dense + ops * rates.flop
+    return read + dense + _streams(pack.geometry, rates, load) + ops * rates.flop
+
+
+def _streams(g: Geometry, rates: Links, load: Load) -> float:
+    """A super-chunk's residual streams are read and written once a layer; a link carries both ways at once."""
+    if load.super_chunk is None:
+        return 0.0
+    num_bytes = load.prompt_tokens * g.num_layers * g.streams * g.hidden * F32_BYTES
+    return num_bytes * (rates.up if load.streams_cross else 2 * rates.memory)
 
 
 def _decode(pack: PackIndex, rates: Links, tiers: _Tiers, load: Load) -> float:

@@ -16,6 +16,7 @@ from strata_recipes.modes.prepare import prepare
 
 BASE = ("model=qwen38_flash_next_q2_0", "decode.max_new_tokens=64")
 SMALL, ROOMY = "hardware=rtx3060_6gb", "hardware=h200"  # a geometry twice as large does not fit the laptop
+LAYER_MAJOR = ("prefill.order=layer_major", "kv.max_context=4096")
 PROMPT = ("workload=synthetic", "workload.tokens=4_000")
 
 # Where files lie, and what things are called: no decision hangs on them. Each is printed or recorded, and tested there.
@@ -63,8 +64,11 @@ CHANGES: dict[str, list[str]] = {
     "experts.profile": ["experts.profile=/nowhere.npz"],
     "experts.verify": ["experts.verify=true"],
     "startup.strategy": ["startup.strategy=unbuffered"],
-    "prefill.order": ["prefill.order=layer_major"],
+    "prefill.order": ["prefill.order=chunked"],
     "prefill.chunk": ["prefill.chunk=64"],
+    "prefill.super_chunk": ["prefill.super_chunk=1024", *LAYER_MAJOR],
+    "prefill.residuals": ["prefill.residuals=host", *LAYER_MAJOR],
+    "prefill.margin": ["prefill.margin=0.4GiB", *LAYER_MAJOR],
     "decode.sampler": ["decode=sample"],
     "decode.max_new_tokens": ["decode.max_new_tokens=3"],
     "decode.stop_at_eos": ["decode.stop_at_eos=false"],

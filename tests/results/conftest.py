@@ -24,7 +24,7 @@ def plan() -> p.Plan:
         ram=p.Budget("ram", 10 * GiB, "stated", (p.Share("expert blobs", GiB // 2),)),
         experts=p.ExpertsPlan("budget", "expert id, then layer", 100, 200, 84, "buffered", 0, False),
         startup=p.StartupPlan("mapped", 100, 200),
-        prefill=p.PrefillPlan("chunked", 512, 13),
+        prefill=p.PrefillPlan("chunked", 512, 13, 512),
         decode=p.DecodePlan("greedy", 64, True, 0.0, 0, 1.0, 0),
         kv=p.KvPlan("fp32", 1024, MiB),
         compute=p.ComputePlan("f32", 2, "cuda"),
