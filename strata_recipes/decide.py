@@ -11,7 +11,7 @@ from strata_recipes.config.schema import Config
 from strata_recipes.errors import PlanError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAND_IN, kept_parts, total
+from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAGE, STAND_IN, kept_parts, total
 from strata_recipes.plan.compute import plan_compute, plan_model
 from strata_recipes.plan.decode import plan_decode
 from strata_recipes.plan.experts import Placement, Room, Sizes, placements
@@ -20,7 +20,7 @@ from strata_recipes.plan.kv import plan_kv
 from strata_recipes.plan.limits import is_scaled, shrink, stands_in
 from strata_recipes.plan.notes import emulation, mtp_decision, notes
 from strata_recipes.plan.plan import PLAN_VERSION, Budget, Decision, ExpertsPlan, OutputPlan, Plan, Share
-from strata_recipes.plan.prefill import ChosenOrder, not_layer_major, plan_prefill
+from strata_recipes.plan.prefill import ChosenOrder, FileReading, direct_choices, not_layer_major, plan_prefill
 from strata_recipes.plan.requests import check_requests, unused
 from strata_recipes.plan.sizing import Case, Shape, kept_shape, ram_left, shape_of
 from strata_recipes.plan.startup import plan_startup
@@ -43,6 +43,7 @@ class Option:
     vram: Budget
     ram: Budget
     file_io: FileIoChoice
+    reading: FileReading
     timed: Timed
 
     @property
@@ -103,11 +104,20 @@ def _both_orders(case: Case, sizes: Sizes) -> tuple[list[Option], str | None]:
         fitting[super_chunk] = shape
         return True
 
+    def options(super_chunk: SuperChunk) -> list[Option]:
+        """Where the file keeps experts that are read ahead, with the buffers for it if there is room for them."""
+        plain = _options(case, fitting[super_chunk], sizes)
+        shape = kept_shape(case, base, super_chunk, ahead=True) if asked.prefetch else None
+        if shape is None or not _holds_experts(case, shape, sizes):
+            return plain
+        ahead = [option for option in _options(case, shape, sizes) if option.placement.file_blobs]
+        return [option for option in plain if not option.placement.file_blobs] + ahead or plain
+
     kept = super_chunks(asked, base.chunk, case.prompt_tokens, case.machine.gpu is not None, fits)
     if not kept:
         least = gib(total(kept_parts(case.pack.geometry, 2 * base.chunk)))
         return chunked, f"two chunks of {base.chunk:,} tokens keep {least}, which does not fit with a margin of {gib(asked.margin)}"
-    found = [option for one in kept for option in _options(case, fitting[one], sizes)]
+    found = [option for one in kept for option in options(one)]
     return (found if asked.order is Order.layer_major else chunked + found), None
 
 
@@ -121,7 +131,7 @@ def _holds_experts(case: Case, shape: Shape, sizes: Sizes) -> bool:
 
 
 def _options(case: Case, shape: Shape, sizes: Sizes) -> list[Option]:
-    return [_option(case, shape, placement) for placement in _placements(case, shape, sizes)]
+    return [option for placement in _placements(case, shape, sizes) for option in _placed(case, shape, placement)]
 
 
 def _placements(case: Case, shape: Shape, sizes: Sizes) -> list[Placement]:
@@ -137,11 +147,13 @@ def _ram_budget(case: Case) -> int | None:
     return None if stated is None else shrink(stated, case.pack, case.scale_of)
 
 
-def _option(case: Case, shape: Shape, placement: Placement) -> Option:
+def _placed(case: Case, shape: Shape, placement: Placement) -> list[Option]:
+    """One placement, with each way of reading the file for the prompt."""
     vram, ram = _budgets(case, shape, placement)
     found = shape.memories
     asked, cache = case.config.experts.file_io.value, found.cache_bytes
     file_io = choose_file_io(asked, case.machine.os, cache, ram.used_bytes, placement.file_bytes, found.cache_room_bytes)
+    ways = direct_choices(case.config.prefill, file_io.value, placement.file_blobs, case.machine.os)
     load = Load(
         placement.vram_slots,
         placement.ram_blobs,
@@ -159,7 +171,18 @@ def _option(case: Case, shape: Shape, placement: Placement) -> Option:
         None if shape.super_chunk is None else shape.super_chunk.tokens,
         shape.super_chunk is not None and shape.super_chunk.residuals == "host",
     )
-    return Option(shape, placement, vram, ram, file_io, predict(case.pack, case.machine, load))
+    return [
+        Option(
+            shape,
+            placement,
+            vram,
+            ram,
+            file_io,
+            way,
+            predict(case.pack, case.machine, dataclasses.replace(load, prompt_io="direct" if way.direct else "buffered")),
+        )
+        for way in ways
+    ]
 
 
 def _budgets(case: Case, shape: Shape, placement: Placement) -> tuple[Budget, Budget]:
@@ -184,7 +207,18 @@ def _plan(case: Case, options: list[Option], why: str | None, counted: bool) -> 
     startup, startup_why = plan_startup(place, machine)
     order = ChosenOrder(best.order, _order_because(case, options, why))
     prefill, prefill_why = plan_prefill(
-        config.prefill, g, shape.chunk, shape.rows, shape.context, case.prompt_tokens, order, shape.super_chunk
+        config.prefill,
+        g,
+        shape.chunk,
+        shape.rows,
+        shape.context,
+        case.prompt_tokens,
+        order,
+        shape.super_chunk,
+        best.reading,
+        best.file_io.value,
+        place.file_bytes,
+        best.ram.part(STAGE),
     )
     kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
     mtp = mtp_decision(pack, kv.format, kv.max_context)
@@ -210,7 +244,7 @@ def _plan(case: Case, options: list[Option], why: str | None, counted: bool) -> 
         emulate=emulation(case),
         predicted=best.timed.prediction,
         decisions=tuple(decisions),
-        notes=(*notes(case, shape, counted), *_routing_notes(case, best), *unused(config, machine, place.file_blobs)),
+        notes=(*notes(case, shape, counted), *_routing_notes(case, best), *unused(config, machine, place.file_blobs, best.file_io.value)),
     )
 
 
@@ -232,7 +266,7 @@ def _experts_plan(case: Case, best: Option) -> ExpertsPlan:
 def _expert_decisions(case: Case, shape: Shape, options: list[Option]) -> list[Decision]:
     best, asked = options[0], case.config.experts
     place = best.placement
-    same = [option for option in options[1:] if option.shape is best.shape]
+    same = [option for option in options[1:] if option.order == best.order and option.placement.mode != best.placement.mode]
     others = f"then {same[0]}" if same else "nothing else fits"
     mode = f"auto: {best}, {others}" if asked.mode.value == "auto" else f"stated: {best}"
     return [

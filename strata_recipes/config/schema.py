@@ -178,6 +178,10 @@ class Prefill:
     super_chunk: AutoCount = leaf("count", "auto", auto=True, words=("whole",), low=1)  # tokens of one pass over the layers
     residuals: Residuals = Residuals.auto  # where a super-chunk's residual streams lie between visits
     margin: Bytes = leaf("bytes", 0)  # of the memory that a super-chunk's rows lie in: left to experts at least
+    prefetch: bool = True  # layer-major: a layer's file experts are asked for when its mixer starts, before the routing is known
+    direct: AutoBool = leaf("bool", "auto", auto=True)  # read past the page cache what it does not hold, so that decode's stays
+    direct_min: Number = leaf("share", 0.5)  # share of a blob in the page cache from which it is copied out of that
+    warm: bool = False  # have the kernel read this and the next layer's file experts ahead; where direct is false
 
 
 @dataclass

@@ -8,21 +8,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from strata_recipes.engine.process import process_use, since
+from strata_recipes.engine.prompt_tier import prompt_tier, stage, staged_tier
 from strata_recipes.engine.watching import Hooks, Progress
-from strata_recipes.errors import DeviceError, PackError, PlanError
+from strata_recipes.errors import PackError, PlanError
 from strata_recipes.files.direct import open_direct
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.residency import cached_bytes
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import STAGE, max_stride
 from strata_recipes.plan.plan import Plan
 from strata_recipes.schedule.startup import Copy, extents, startup_schedule
 from strata_recipes.tiers.blobs import BlobTier
-from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier
+from strata_recipes.tiers.file_tier import FileTier, MappedTier
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.lookup import Check, ExpertTiers
 from strata_recipes.tiers.ram import ram_blobs
-from strata_recipes.tiers.stager import Stager
 from strata_recipes.tiers.verify import blob_check
 from strata_recipes.tiers.vram import vram_slots
 
@@ -87,7 +86,8 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
         rss_bytes = process_use().rss_bytes
         figures = _copied(plan, source, steps, check, hooks)
         file = _file_tier(plan, pack, source, hooks, poison)
-        tiers = ExpertTiers(pack.index, vram, ram, file, check)
+        opened.callback(file.close if file else source.close)
+        tiers = ExpertTiers(pack.index, vram, ram, file, check, prompt_tier(plan, pack, source, file, hooks.note, poison))
         opened.callback(tiers.close)
         started = StartedTiers(tiers, figures, rss_bytes, _recheck(plan, hooks), _reading(plan, pack))
         opened.pop_all()
@@ -159,24 +159,19 @@ def _file_tier(plan: Plan, pack: Pack, source: MappedFile, hooks: Hooks, poison:
     source.close()
     if not plan.file_blobs:
         return None
-    stride = max_stride(pack.index)
-    num_buffers = plan.ram.part(STAGE) // stride  # the ledger has given them with the plan's other parts
-    if not num_buffers:
-        raise DeviceError(f"the plan's {STAGE} of {plan.ram.part(STAGE)} bytes hold no blob of {stride}: plan again")
-    file = open_direct(pack.experts_path, pack.index.experts_file_bytes, hooks.note)
-    try:
-        return StagedTier(file, Stager(file, num_buffers, stride, num_buffers, poison=poison), pack.index)
-    except BaseException:
-        file.close()
-        raise
+    return staged_tier(plan, pack, open_direct(pack.experts_path, pack.index.experts_file_bytes, hooks.note), poison)
 
 
 def _reading(plan: Plan, pack: Pack) -> str:
     if not plan.file_blobs:
         return "no expert is left to the file"
-    stride, how = max_stride(pack.index), "through their mapping"
+    num_buffers, num_threads, stride = stage(plan, pack)
+    how = "through their mapping"
     if plan.experts.file_io == "direct":
-        how = f"direct, {plan.ram.part(STAGE) // stride} threads with a buffer of {stride} bytes each"
+        how = f"direct, by {num_threads} threads into {num_buffers} buffers of {stride} bytes"
+    elif plan.prefill.direct or plan.prefill.prefetch:
+        past = "past the page cache what it does not hold, " if plan.prefill.direct else ""
+        how += f"; for a prompt {past}by {num_threads} threads into {num_buffers} buffers of {stride} bytes"
     return f"{plan.file_blobs} experts of {pack.experts_path.name} are read {how}"
 
 

@@ -110,6 +110,7 @@ class Demand:
     logits_rows: int
     kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
+    ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
 
 
 @dataclass(frozen=True)
@@ -129,12 +130,18 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     embedding = Share(EMBEDDING, embedding_bytes(pack))
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
-        return Fixed((), (embedding, dense, *state, buffers, *_some(streams, rows), Share(STAGE, 2 * max_stride(pack))))
+        return Fixed((), (embedding, dense, *state, buffers, *_some(streams, rows), Share(STAGE, _stage_bytes(pack, demand, 2))))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, STAGE_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
-    stage = Share(STAGE, STAGE_SLOTS * max_stride(pack))
+    stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     return Fixed((dense, *state, buffers, *_some(*there, rows), ring), (embedding, *_some(*here), stage))
+
+
+def _stage_bytes(pack: PackIndex, demand: Demand, in_flight: int) -> int:
+    """Buffers between drive and arithmetic: those in flight, or a whole layer's where it is read while its mixer runs."""
+    ahead = min(pack.geometry.num_experts, demand.ahead_bytes // max_stride(pack))
+    return max(in_flight, ahead) * max_stride(pack)
 
 
 def _some(*parts: Share) -> tuple[Share, ...]:

@@ -74,6 +74,10 @@ class PrefillPlan:
     prompt_tokens: int
     super_chunk: int  # tokens of one pass over the layers, a multiple of chunk; in chunked order the chunk itself
     residuals: str | None = None  # vram or host: where a super-chunk's residual streams lie; None where none are kept
+    prefetch: bool = False  # a layer's file experts are asked for before the routing is known
+    direct: bool = False  # what the page cache does not hold is read past it
+    direct_min: float | None = None  # from this cached share on a blob comes out of the cache; None: it is not asked
+    warm: bool = False  # the kernel reads the next layers' file experts ahead
 
 
 @dataclass(frozen=True)

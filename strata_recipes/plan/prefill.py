@@ -34,6 +34,29 @@ class ChosenOrder:
     because: str
 
 
+@dataclass(frozen=True)
+class FileReading:
+    """How a prompt reads the experts of the file, and why."""
+
+    direct: bool
+    because: str
+
+
+def direct_choices(asked: Prefill, file_io: str, file_blobs: int, os: str) -> list[FileReading]:
+    """Every way worth timing; one where there is no choice."""
+    if not file_blobs:
+        return [FileReading(False, "no expert stays in the file")]
+    if file_io == "direct":
+        return [FileReading(True, "as decode: experts.file_io=direct keeps nothing in the page cache")]
+    if asked.direct != "auto":
+        return [FileReading(bool(asked.direct), "stated")]
+    if os == "windows":
+        return [FileReading(False, "auto: what Windows' cache holds is not known, so all is read through it")]
+    if asked.warm:
+        return [FileReading(False, "auto: prefill.warm has the page cache filled ahead")]
+    return [FileReading(direct, "auto: the faster of through and past the page cache, decode after it counted") for direct in (True, False)]
+
+
 def not_layer_major(prompt_tokens: int, chunk: int, all_in_vram: bool) -> str | None:
     """Why layer-major order has nothing to gain; None where it may."""
     if prompt_tokens <= chunk:
@@ -42,14 +65,48 @@ def not_layer_major(prompt_tokens: int, chunk: int, all_in_vram: bool) -> str | 
 
 
 def plan_prefill(
-    asked: Prefill, g: Geometry, chunk: int, rows: int, context: int, prompt_tokens: int, order: ChosenOrder, kept: SuperChunk | None
+    asked: Prefill,
+    g: Geometry,
+    chunk: int,
+    rows: int,
+    context: int,
+    prompt_tokens: int,
+    order: ChosenOrder,
+    kept: SuperChunk | None,
+    reading: FileReading,
+    file_io: str,
+    file_bytes: int,
+    stage_bytes: int,
 ) -> tuple[PrefillPlan, list[Decision]]:
-    """The order and the grid, with what their buffers take."""
+    """The order and the grid, with what their buffers take, and how the file is read."""
     decisions = [Decision("prefill.order", order.name, order.because), _chunk_decision(asked, g, chunk, rows, context)]
-    if kept is None:
-        return PrefillPlan(order.name, chunk, prompt_tokens, chunk), decisions
-    plan = PrefillPlan(order.name, chunk, prompt_tokens, kept.tokens, kept.residuals)
-    return plan, [*decisions, *_kept_decisions(asked, g, prompt_tokens, kept)]
+    plan = PrefillPlan(
+        order.name,
+        chunk,
+        prompt_tokens,
+        super_chunk=chunk if kept is None else kept.tokens,
+        residuals=None if kept is None else kept.residuals,
+        prefetch=asked.prefetch and kept is not None and file_bytes > 0,
+        direct=reading.direct,
+        direct_min=float(asked.direct_min) if reading.direct and file_io == "buffered" else None,
+        warm=asked.warm and not reading.direct and file_bytes > 0,
+    )
+    if kept is not None:
+        decisions += _kept_decisions(asked, g, prompt_tokens, kept)
+    if file_bytes:
+        decisions += _file_decisions(plan, reading, file_bytes, stage_bytes)
+    return plan, decisions
+
+
+def _file_decisions(plan: PrefillPlan, reading: FileReading, file_bytes: int, stage_bytes: int) -> list[Decision]:
+    cached = "" if plan.direct_min is None else f"; a blob of which the page cache holds {plan.direct_min:.0%} or more is copied out of it"
+    ahead = (
+        f"a layer's file experts are asked for in file order, the order of their use, when its mixer starts; {gib(stage_bytes)} of buffers "
+        f"for {gib(file_bytes)} in the file"
+        if plan.prefetch
+        else "not in chunked order, or stated: experts are asked for when their layer's routing is known"
+    )
+    return [Decision("prefill.direct", plan.direct, f"{reading.because}{cached}"), Decision("prefill.prefetch", plan.prefetch, ahead)]
 
 
 def _chunk_decision(asked: Prefill, g: Geometry, chunk: int, rows: int, context: int) -> Decision:

@@ -36,7 +36,7 @@ def check_requests(config: Config, machine: Machine, pack: PackIndex, prompt_tok
         raise ConfigError(faults)
 
 
-def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
+def unused(config: Config, machine: Machine, file_blobs: int, file_io: str) -> Iterator[str]:
     """Settings that are stated and change nothing here: one sentence each."""
     won, *lost = stated_sources(config.workload) or ["text"]
     for name in lost:
@@ -47,6 +47,14 @@ def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
         yield "hardware.gpu.reserve is not used: this PC has no GPU"
     if file_blobs == 0 and config.experts.file_io is not FileIo.auto:
         yield f"experts.file_io={config.experts.file_io.value} has nothing to read: no expert stays in the file"
+    if file_blobs and file_io == "direct":
+        if config.prefill.direct is False:
+            yield "prefill.direct=false is not used: experts.file_io=direct reads all past the page cache"
+        if config.prefill.warm:
+            yield "prefill.warm=true is not used: experts.file_io=direct reads all past the page cache"
+    for name in ("direct", "warm"):
+        if file_blobs == 0 and getattr(config.prefill, name) is True:
+            yield f"prefill.{name}=true has nothing to read: no expert stays in the file"
     if config.decode.sampler is Sampler.sample and config.decode.temperature == 0:
         yield "decode.top_k, top_p and seed are not used: temperature 0 takes the most likely token"
 
@@ -108,6 +116,10 @@ def _prefill(asked: Prefill, machine: Machine) -> Iterator[str]:
         for name, value in (("super_chunk", asked.super_chunk), ("residuals", asked.residuals.value)):
             if value != "auto":
                 yield f"prefill.{name}={value} does not go with prefill.order=chunked: use prefill=layer_major"
+    if asked.warm and asked.direct is True:
+        yield "prefill.warm=true does not go with prefill.direct=true: what was warmed would be read past the page cache, state one of them"
+    if asked.direct is True and machine.os == "windows":
+        yield "prefill.direct=true is not built for Windows, which does not tell what its cache holds: use prefill.direct=auto or false"
     if asked.residuals is Residuals.vram and machine.gpu is None:
         yield f"prefill.residuals=vram wants a GPU, {machine.name} has none: use prefill.residuals=host"
 

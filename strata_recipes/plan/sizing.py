@@ -17,6 +17,8 @@ from strata_recipes.plan.prefill import chunk_candidates
 from strata_recipes.plan.super_chunk import SuperChunk
 from strata_recipes.units import gib, mib
 
+AHEAD_SHARE = 8  # of RAM, at most, for what is read ahead of its layer
+
 
 @dataclass(frozen=True)
 class Case:
@@ -51,9 +53,12 @@ def shape_of(case: Case) -> Shape:
     raise PlanError(_message(case, shape))
 
 
-def kept_shape(case: Case, base: Shape, super_chunk: SuperChunk) -> Shape | None:
-    """The same grid and context with what a super-chunk keeps; None where that leaves less than prefill.margin to experts."""
-    shape = dataclasses.replace(_shape(case, base.chunk, base.context, super_chunk), super_chunk=super_chunk)
+def kept_shape(case: Case, base: Shape, super_chunk: SuperChunk, ahead: bool = False) -> Shape | None:
+    """The same grid and context with what a super-chunk keeps; None where that leaves less than prefill.margin to experts.
+
+    `ahead`: with buffers for a layer's experts, as far as an eighth of the RAM holds them.
+    """
+    shape = dataclasses.replace(_shape(case, base.chunk, base.context, super_chunk, ahead), super_chunk=super_chunk)
     margin, gpu = shrink(case.config.prefill.margin, case.pack, case.scale_of), case.machine.gpu is not None
     if gpu and shape.memories.vram.free_bytes < margin:
         return None
@@ -66,13 +71,15 @@ def ram_left(case: Case, found: Memories) -> int:
     return found.ram.free_bytes - stand_in
 
 
-def _shape(case: Case, chunk: int, context: int, kept: SuperChunk | None = None) -> Shape:
+def _shape(case: Case, chunk: int, context: int, kept: SuperChunk | None = None, ahead: bool = False) -> Shape:
     rows = min(chunk, case.prompt_tokens)
     logits = rows if case.config.results.logits is Logits.all else 1
     device = "cpu" if case.machine.gpu is None else "cuda"
     demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits)
     if kept is not None:
         demand = dataclasses.replace(demand, kept_tokens=min(kept.tokens, case.prompt_tokens), residuals=kept.residuals)
+    if ahead:
+        demand = dataclasses.replace(demand, ahead_bytes=case.machine.ram_available_bytes // AHEAD_SHARE)
     found = memories(case.config.hardware, case.machine, case.pack, demand, case.scale_of)
     return Shape(chunk, rows, context, found)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -52,6 +52,11 @@ def layer_major_visits(num_layers: int, num_tokens: int, chunk: int, super_chunk
             for start, stop in chunks(last - first, chunk):
                 yield Visit(layer, first + start, first + stop, Half.mixer)
             yield Visit(layer, first, last, Half.experts)
+
+
+def expert_layers(visits: Iterable[Visit]) -> Iterator[int]:
+    """The layers whose experts are visited, in order: what a reader may ask for ahead."""
+    return (visit.layer for visit in visits if visit.half is Half.experts)
 
 
 def token_visits(num_layers: int, position: int) -> Iterator[Visit]:

@@ -44,6 +44,10 @@ def plan_for(
     order: str = "chunked",
     super_chunk: int | str = "auto",
     residuals: str = "auto",
+    prefetch: bool = True,
+    direct: bool | str = False,
+    direct_min: float = 0.5,
+    warm: bool = False,
     machine: Machine = MACHINE,
     prompt: int = 40,
     new: int = 48,
@@ -55,6 +59,8 @@ def plan_for(
     config.experts.ram_budget, config.experts.verify = ram_budget, verify
     config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
     config.prefill.order, config.prefill.super_chunk, config.prefill.residuals = Order(order), super_chunk, Residuals(residuals)
+    config.prefill.prefetch, config.prefill.direct = prefetch, direct
+    config.prefill.direct_min, config.prefill.warm = direct_min, warm
     return build_plan(config, machine, pack.index, prompt)
 
 
