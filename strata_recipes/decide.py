@@ -18,7 +18,7 @@ from strata_recipes.plan.experts import Placement, Room, Sizes, placements
 from strata_recipes.plan.file_io import FileIoChoice, choose_file_io
 from strata_recipes.plan.kv import plan_kv
 from strata_recipes.plan.limits import is_scaled, shrink, stands_in
-from strata_recipes.plan.notes import emulation, mtp_decision, notes
+from strata_recipes.plan.notes import emulation, mtp_decision, notes, throttle
 from strata_recipes.plan.plan import PLAN_VERSION, Budget, Decision, ExpertsPlan, OutputPlan, Plan, Share
 from strata_recipes.plan.prefill import ChosenOrder, FileReading, direct_choices, not_layer_major, plan_prefill
 from strata_recipes.plan.requests import check_requests, unused
@@ -242,6 +242,7 @@ def _plan(case: Case, options: list[Option], why: str | None, counted: bool) -> 
         workload=plan_workload(config.workload),
         output=OutputPlan(config.results.logits.value),
         emulate=emulation(case),
+        throttle=throttle(case),
         predicted=best.timed.prediction,
         decisions=tuple(decisions),
         notes=(*notes(case, shape, counted), *_routing_notes(case, best), *unused(config, machine, place.file_blobs, best.file_io.value)),

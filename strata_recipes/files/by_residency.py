@@ -37,3 +37,23 @@ class ByResidency:
 
     def close(self) -> None:
         self._direct.close()
+
+
+class ThroughCache:
+    """An ExpertFile that copies out of a mapping, which its owner closes."""
+
+    def __init__(self, mapped: MappedFile) -> None:
+        self.path: Path = mapped.path
+        self.size = mapped.size
+        self.counters = Counters()
+        self._mapped = mapped
+
+    def read(self, offset: int, num_bytes: int, out: Bytes) -> None:
+        with self.counters.reading(num_bytes):
+            self._mapped.read(offset, num_bytes, out)
+
+    def check(self) -> None:
+        self._mapped.check()
+
+    def close(self) -> None:
+        """There is nothing of its own."""

@@ -130,6 +130,15 @@ class OutputPlan:
 
 
 @dataclass(frozen=True)
+class Throttle:
+    """Links held to the planned PC's rates, bytes a second."""
+
+    direct: float
+    faults: float
+    pcie: float | None  # None: no card is planned
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Seconds and rates from the simulator; a prediction, never shown as a measurement."""
 
@@ -159,6 +168,7 @@ class Plan:
     workload: WorkloadPlan
     output: OutputPlan
     emulate: tuple[str, ...]  # how memory and links of another PC are stood in for
+    throttle: Throttle | None  # None: links run at this machine's rates
     predicted: Prediction
     decisions: tuple[Decision, ...]
     notes: tuple[str, ...]

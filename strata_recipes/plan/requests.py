@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from strata_recipes.config.choices import (
     Arithmetic,
-    EmulateLinks,
     EmulateRam,
     ExpertsMode,
     FileIo,
@@ -64,8 +63,6 @@ def _not_built(config: Config) -> Iterator[str]:
         yield "startup.strategy=unbuffered is not built in this version: use startup=mapped or startup=auto"
     if config.emulate.ram in (EmulateRam.cgroup, EmulateRam.ballast):
         yield f"emulate.ram={config.emulate.ram.value} is not built in this version: use emulate.ram=ledger or auto"
-    if config.emulate.links is EmulateLinks.throttle:
-        yield "emulate.links=throttle is not built in this version: use emulate.links=none"
 
 
 def _facts(machine: Machine) -> Iterator[str]:

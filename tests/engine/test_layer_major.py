@@ -23,7 +23,7 @@ from strata_recipes.files.residency import cached_bytes, drop_cached
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.plan.budget import KEPT_ROWS, KEPT_STREAMS
-from strata_recipes.plan.plan import Plan
+from strata_recipes.plan.plan import Plan, Throttle
 from tests.engine.plans import WITH_CARD, nothing_left, oracle, plan_for
 from tests.engine.test_faults import PLAIN, patched
 
@@ -250,3 +250,23 @@ def test_a_failed_prefetch_leaves_its_expert_as_never_asked_for(tiny: Pack, monk
             found = session.prompt(IDS[:53], logits="all")
             assert found.logits is not None and found.logits.tobytes() == wanted.logits
             assert session.generate(max_new_tokens=NEW).tokens == wanted.tokens
+
+
+@pytest.mark.parametrize("reading", [dict(file_io="direct"), dict(file_io="buffered"), dict(file_io="buffered", direct=True)], ids=str)
+@pytest.mark.parametrize("order", ["chunked", "layer_major"])
+def test_held_links_give_the_same_bits_later(order: str, reading: dict[str, Any], tiny_folder: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(tiny_folder, tmp_path / "own"))
+    with open_pack(own) as pack:
+        super_chunk = "whole" if order == "layer_major" else "auto"
+        plan = planned(
+            pack, 40, order=order, super_chunk=super_chunk, machine=WITH_CARD, mode="budget", slots=9, ram_budget=13824 * 9, **reading
+        )
+        wanted = read(plan, pack, IDS[:40])
+        rate = 10e6
+        held = dataclasses.replace(plan, throttle=Throttle(direct=rate, faults=rate, pcie=2 * rate))
+        drop_cached(pack.experts_path)
+        found = read(held, pack, IDS[:40])
+        assert same(found, wanted)
+        figures = found.result.figures
+        assert figures.seconds >= 0.9 * figures.expert_bytes_touched / rate  # each byte came over the drive once at least
+        assert figures.seconds >= 0.9 * figures.expert_bytes_staged / (2 * rate) - 0.01

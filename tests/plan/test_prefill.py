@@ -12,7 +12,7 @@ from strata_recipes.config.schema import Config, Experts, Prefill
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
 from strata_recipes.plan.budget import KEPT_ROWS, KEPT_STREAMS, kept_parts, total
-from strata_recipes.plan.plan import Plan
+from strata_recipes.plan.plan import Plan, Throttle
 from strata_recipes.plan.super_chunk import SuperChunk, super_chunks
 from strata_recipes.units import MiB
 from tests.plan.cases import machine, planned, small_config, small_index
@@ -184,3 +184,11 @@ def test_a_layer_is_read_ahead_into_buffers_of_its_own_where_ram_has_room() -> N
     assert not planned(f"{MAPPED} prefill=chunked").prefill.prefetch
     resident = planned("hardware=rtx5070_12gb workload=prompt_7k4 prefill=layer_major experts=resident")
     assert resident.ram.part("stage buffers") == 8 * stride  # nothing is read, so nothing ahead
+
+
+def test_held_links_are_the_machines_rates_and_said_so() -> None:
+    held = planned("hardware=rtx3060_6gb workload=prompt_7k4 emulate.links=throttle")
+    assert held.throttle == Throttle(2.7e9, 0.5e9, 6.5e9)
+    assert any("drive held to 2.70 GB/s direct and 0.50 GB/s by faults, PCIe to 6.50 GB/s" in line for line in held.emulate), held.emulate
+    free = planned("hardware=rtx3060_6gb workload=prompt_7k4")
+    assert free.throttle is None and "links: not held to the profile's rates" in free.emulate

@@ -9,7 +9,6 @@ import pytest
 
 from strata_recipes.config.choices import (
     Arithmetic,
-    EmulateLinks,
     EmulateRam,
     ExpertsMode,
     FileIo,
@@ -42,7 +41,6 @@ def plan(config: Config, tokens: int = 100, **facts: Any) -> Plan:
         (dict(prefill=Prefill(Order.chunked, residuals=Residuals.host)), "prefill.residuals=host does not go with"),
         (dict(emulate=Emulate(ram=EmulateRam.cgroup)), "emulate.ram=cgroup is not built"),
         (dict(emulate=Emulate(ram=EmulateRam.ballast)), "emulate.ram=ballast is not built"),
-        (dict(emulate=Emulate(links=EmulateLinks.throttle)), "emulate.links=throttle is not built"),
         (dict(experts=Experts(ExpertsMode.mapped, ram_budget=5)), "does not go with experts.mode=mapped"),
         (dict(experts=Experts(slots=97)), "more than the model's 96 experts"),
         (dict(decode=Decode(temperature=0.5)), "decode.temperature=0.5 does not go with decode.sampler=greedy"),

@@ -31,6 +31,7 @@ def plan() -> p.Plan:
         workload=p.WorkloadPlan("text", "auto", "abcd", 0),
         output=p.OutputPlan("none"),
         emulate=("VRAM by an arena in RAM",),
+        throttle=None,
         predicted=p.Prediction(1.5, 0.5, 300.0, 30.0),
         decisions=(p.Decision("experts.mode", "budget", "fits"),),
         notes=(),
