@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from strata_recipes.engine.readers import Readers
 from strata_recipes.errors import DeviceError
-from strata_recipes.files.buffered import BufferedFile
-from strata_recipes.files.by_residency import ByResidency
-from strata_recipes.files.direct import open_direct
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.source import ExpertFile
 from strata_recipes.pack.reader import Pack
@@ -19,19 +15,16 @@ from strata_recipes.tiers.stager import Stager
 READ_THREADS = 8  # reads of about a MiB in flight: a peer's drive needed 2 to 9 to be at its limit
 
 
-def prompt_tier(
-    plan: Plan, pack: Pack, source: MappedFile, decode: FileTier | None, note: Callable[[str], None], poison: bool
-) -> StagedTier | None:
+def prompt_tier(plan: Plan, pack: Pack, source: MappedFile, decode: FileTier | None, readers: Readers, poison: bool) -> StagedTier | None:
     """None where a prompt reads as decode does: views of the mapping, or nothing at all."""
     asked = plan.prefill
     if isinstance(decode, StagedTier):
         return decode
     if not plan.file_blobs or not (asked.prefetch or asked.direct):
         return None
-    size = pack.index.experts_file_bytes
-    if asked.direct_min is not None:
-        return staged_tier(plan, pack, ByResidency(source, open_direct(pack.experts_path, size, note), asked.direct_min), poison)
-    return staged_tier(plan, pack, BufferedFile(pack.experts_path, size), poison)
+    cached_min = asked.direct_min
+    file = readers.through_cache(source) if cached_min is None else readers.by_residency(source, cached_min)
+    return staged_tier(plan, pack, file, poison)
 
 
 def staged_tier(plan: Plan, pack: Pack, file: ExpertFile, poison: bool) -> StagedTier:

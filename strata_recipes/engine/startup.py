@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.prompt_tier import prompt_tier, stage, staged_tier
+from strata_recipes.engine.readers import Readers
 from strata_recipes.engine.watching import Hooks, Progress
 from strata_recipes.errors import PackError, PlanError
-from strata_recipes.files.direct import open_direct
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.residency import cached_bytes
 from strata_recipes.pack.reader import Pack
@@ -76,7 +76,8 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
     schedule = startup_schedule(pack.index, order, plan.vram_slots, plan.ram_blobs, plan.experts.ram_start)
     check = blob_check(pack.experts_path, pack.index, pack.checksums) if plan.experts.verify else None
     with ExitStack() as opened:
-        source = MappedFile(pack.experts_path, pack.index.experts_file_bytes)
+        readers = Readers(plan, pack, hooks.note)
+        source = readers.mapped()
         opened.callback(source.close)
         vram = vram_slots(schedule.fill, ledger, poison=poison)
         opened.callback(vram.close)
@@ -85,9 +86,9 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
         steps = (_Step("fill", schedule.fill, vram, plan.startup.fill_bytes), _Step("copy", schedule.copy, ram, plan.startup.copy_bytes))
         rss_bytes = process_use().rss_bytes
         figures = _copied(plan, source, steps, check, hooks)
-        file = _file_tier(plan, pack, source, hooks, poison)
+        file = _file_tier(plan, pack, source, readers, poison)
         opened.callback(file.close if file else source.close)
-        tiers = ExpertTiers(pack.index, vram, ram, file, check, prompt_tier(plan, pack, source, file, hooks.note, poison))
+        tiers = ExpertTiers(pack.index, vram, ram, file, check, prompt_tier(plan, pack, source, file, readers, poison), readers.up)
         opened.callback(tiers.close)
         started = StartedTiers(tiers, figures, rss_bytes, _recheck(plan, hooks), _reading(plan, pack))
         opened.pop_all()
@@ -152,14 +153,14 @@ def _meter(step: _Step, began: float, hooks: Hooks) -> Copied:
     return copied
 
 
-def _file_tier(plan: Plan, pack: Pack, source: MappedFile, hooks: Hooks, poison: bool) -> FileTier | None:
+def _file_tier(plan: Plan, pack: Pack, source: MappedFile, readers: Readers, poison: bool) -> FileTier | None:
     """What the file keeps is read as planned; the start's mapping is closed where that is not through it."""
     if plan.file_blobs and plan.experts.file_io == "buffered":
         return MappedTier(source, pack.index)
     source.close()
     if not plan.file_blobs:
         return None
-    return staged_tier(plan, pack, open_direct(pack.experts_path, pack.index.experts_file_bytes, hooks.note), poison)
+    return staged_tier(plan, pack, readers.direct(), poison)
 
 
 def _reading(plan: Plan, pack: Pack) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 from strata_recipes.files.mapped import MappedFile
@@ -41,9 +42,12 @@ class ThrottledMapping(MappedFile):
         self._drive = drive
         self._faults = faults
         self._up = up
+        if self._map is not None and hasattr(mmap, "MADV_RANDOM"):
+            self._map.madvise(mmap.MADV_RANDOM)  # the kernel's own read-ahead would bring neighbours in for nothing
 
     def view(self, offset: int, num_bytes: int) -> Bytes:
         with self._drive.passing(self._missing(offset, num_bytes), self._faults):
+            super().will_need(offset, num_bytes)  # this range in large reads, and no byte more
             found = super().view(offset, num_bytes)
             found.max(initial=0)  # brings the pages in now, inside the time that they are given
         if self._up is not None:
@@ -53,6 +57,7 @@ class ThrottledMapping(MappedFile):
 
     def read(self, offset: int, num_bytes: int, out: Bytes) -> None:
         with self._drive.passing(self._missing(offset, num_bytes), self._faults):
+            super().will_need(offset, num_bytes)
             super().read(offset, num_bytes, out)
 
     def will_need(self, offset: int, num_bytes: int) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 
+from strata_recipes.files.pace import Pace
 from strata_recipes.files.source import Bytes
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.tiers.blobs import BlobTier
@@ -29,7 +30,8 @@ class TierCounters:
 class ExpertTiers:
     """All experts of a pack, each in its tier. `file` is None where none is left to the file.
 
-    `prompt`: how a prompt reads the file where that is not `file`'s way; it is closed with the others.
+    `prompt`: how a prompt reads the file where that is not `file`'s way; it is closed with the others. `up`: the link that RAM
+    blobs pass where a card's is stood in for; those of the file have passed it when they come.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class ExpertTiers:
         file: FileTier | None,
         check: Check | None = None,
         prompt: StagedTier | None = None,
+        up: Pace | None = None,
     ) -> None:
         self.index = index
         self.vram = vram
         self.ram = ram
         self.counters = TierCounters()
         self.prompt = prompt
+        self._up = up
         self._file = file
         self._check_blob = check
 
@@ -114,7 +118,8 @@ class ExpertTiers:
         if (layer, expert) in self.ram:
             self.counters.ram_hits += 1
             self.counters.staged_bytes += self.index.layers[layer].blob_bytes
-            return self.ram.blob(layer, expert)
+            with self._up.passing(self.index.layers[layer].blob_bytes) if self._up else nullcontext():
+                return self.ram.blob(layer, expert)
         blob = visit.next_blob()
         self.counters.file_hits += 1
         self.counters.staged_bytes += self.index.layers[layer].blob_bytes
