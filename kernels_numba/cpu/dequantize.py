@@ -48,9 +48,9 @@ def _halves(blocks: NDArray[np.uint8], form: Format, field: str) -> NDArray[np.f
 @functools.cache
 def _compiled(format_name: str) -> Callable[..., None]:
     try:
-        return njit(parallel=True, cache=True)(_KERNELS[format_name])
+        return njit(parallel=True, nogil=True, cache=True)(_KERNELS[format_name])
     except RuntimeError:  # numba found no folder that it may write to: compile for this process only
-        return njit(parallel=True)(_KERNELS[format_name])
+        return njit(parallel=True, nogil=True)(_KERNELS[format_name])
 
 
 @functools.cache

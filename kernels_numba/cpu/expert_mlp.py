@@ -2,7 +2,7 @@
 
 A row's bits never depend on the rows beside it, on how many there are, or on the number of threads: every sum has
 the one order of lanes.py. NaN and infinity go through. `expert_mlp` is `expert_hidden`, then `project`; the two are
-public so that a caller can round the values between them.
+public so that a caller can round the values between them. Kernels run without the interpreter's lock: reading ahead goes on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _whole_lanes(values: np.ndarray) -> np.ndarray:
     return np.pad(values, ((0, 0), (0, missing))) if missing else values
 
 
-@njit
+@njit(nogil=True)
 def _outs(out, x, weight, gate, start, stop, num_rows, depth):  # type: ignore[no-untyped-def]
     """Outs start <= o < stop of all rows; with a `gate`, out becomes silu(gate) * out (one kernel: each costs seconds to compile)."""
     num_outs, r = out.size // num_rows, 0
@@ -91,7 +91,7 @@ def _outs(out, x, weight, gate, start, stop, num_rows, depth):  # type: ignore[n
                 out[at] *= g / (np.float32(1) + np.float32(math.exp(-g)))
 
 
-@njit(parallel=True)
+@njit(parallel=True, nogil=True)
 def _shared_outs(out, x, weight, gate, num_rows, depth):  # type: ignore[no-untyped-def]
     """The same, the outs shared among threads."""
     num_outs = out.size // num_rows
@@ -100,7 +100,7 @@ def _shared_outs(out, x, weight, gate, num_rows, depth):  # type: ignore[no-unty
         _outs(out, x, weight, gate, start, min(start + _BLOCK, num_outs), num_rows, depth)
 
 
-@njit
+@njit(nogil=True)
 def _scatter_add(acc, rows, weights, y):  # type: ignore[no-untyped-def]
     for i in range(rows.size):
         for h in range(acc.shape[1]):

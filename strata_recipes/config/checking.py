@@ -58,7 +58,7 @@ def wanted(member: Member) -> str:
     text = f"one of {', '.join(member.hint.__members__)}" if member.kind == "enum" else _WANTED[member.kind]
     low = member.metadata.get("low", 0)
     text += f" and at least {low}" if low else ""
-    text += ", or auto" if member.metadata.get("auto") else ""
+    text += "".join(f", or {word}" for word in _words(member))
     return text + (", or null" if member.optional else "")
 
 
@@ -67,9 +67,14 @@ def _read_leaf(member: Member, value: Any) -> Any:
         raise ValueError("null stands for not stated, which this key does not allow")
     if isinstance(value, dict | list):
         raise ValueError("a single value belongs here, not a list or a section")
-    if member.metadata.get("auto") and value == "auto":
+    if value in _words(member):
         return value
     return _READERS[member.kind](member, value)
+
+
+def _words(member: Member) -> tuple[str, ...]:
+    auto = ("auto",) if member.metadata.get("auto") else ()
+    return (*auto, *member.metadata.get("words", ()))
 
 
 def _read_list(member: Member, value: Any, key: str, faults: list[str]) -> Any:

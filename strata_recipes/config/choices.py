@@ -45,6 +45,14 @@ class Order(Enum):
     layer_major = "layer_major"
 
 
+class Residuals(Enum):
+    """Where a super-chunk keeps its residual streams: on the card, or in page-locked RAM."""
+
+    auto = "auto"
+    vram = "vram"
+    host = "host"
+
+
 class Sampler(Enum):
     greedy = "greedy"
     sample = "sample"

@@ -1,7 +1,8 @@
 """What a user may ask for: one dataclass a group, every leaf typed. Defaults live in conf/, checks in compose.py.
 
-A leaf's metadata says what its text means: `kind` is bytes, rate, count, number, share or text; `auto` that the word
-"auto" is allowed, `low` the smallest value. Sizes and rates are text or numbers on the way in and numbers afterwards.
+A leaf's metadata says what its text means: `kind` is bytes, rate, count, number, share, bool or text; `auto` that the word
+"auto" is allowed, `words` which others are, `low` the smallest value. Sizes and rates are text or numbers on the way in
+and numbers afterwards.
 Dataclasses are not frozen (Hydra fills them); the Plan is.
 """
 
@@ -21,6 +22,7 @@ from strata_recipes.config.choices import (
     ModeName,
     Order,
     Os,
+    Residuals,
     Sampler,
     Source,
     Strategy,
@@ -33,13 +35,15 @@ if TYPE_CHECKING:  # what every reader sees, after compose has turned text into 
     Number = float
     AutoCount = int | str
     AutoBytes = int | str
+    AutoBool = bool | str
 else:  # what OmegaConf accepts on the way in
     Bytes = Rate = Number = AutoCount = AutoBytes = int | float | str
+    AutoBool = bool | str
 
 
-def leaf(kind: str, default: Any = None, *, auto: bool = False, low: float = 0) -> Any:
+def leaf(kind: str, default: Any = None, *, auto: bool = False, words: tuple[str, ...] = (), low: float = 0) -> Any:
     """A field of the schema with its meaning; `None` as default stands for not stated."""
-    return field(default=default, metadata={"kind": kind, "auto": auto, "low": low})
+    return field(default=default, metadata={"kind": kind, "auto": auto, "words": words, "low": low})
 
 
 @dataclass
@@ -175,8 +179,17 @@ class Startup:
 
 @dataclass
 class Prefill:
+    """In which order a prompt is read; all below `chunk` but `direct` and `warm` is layer-major order's."""
+
     order: Order = Order.auto
-    chunk: AutoCount = leaf("count", "auto", auto=True, low=1)
+    chunk: AutoCount = leaf("count", "auto", auto=True, low=1)  # tokens of one mixer pass
+    super_chunk: AutoCount = leaf("count", "auto", auto=True, words=("whole",), low=1)  # tokens of one pass over the layers
+    residuals: Residuals = Residuals.auto  # where a super-chunk's residual streams lie between visits
+    margin: Bytes = leaf("bytes", 0)  # of the memory that a super-chunk's rows lie in: left to experts at least
+    prefetch: bool = True  # layer-major: a layer's file experts are asked for when its mixer starts, before the routing is known
+    direct: AutoBool = leaf("bool", "auto", auto=True)  # read past the page cache what it does not hold, so that decode's stays
+    direct_min: Number = leaf("share", 0.5)  # share of a blob in the page cache from which it is copied out of that
+    warm: bool = False  # have the kernel read this and the next layer's file experts ahead; where direct is false
 
 
 @dataclass

@@ -96,7 +96,7 @@ def _stop(tokens: list[int], limits: Limits) -> Stop | None:
 def _step(model: Qwen4Exp, tiers: ExpertTiers, state: SequenceState, token: int) -> tuple[Logits, tuple[float, float, float]]:
     """Logits [vocab] after one more token, and the seconds of its phases."""
     at = state.num_tokens
-    walk = Walk(model, tiers, state, np.array([token], np.int64), at)
+    walk = Walk(model, tiers, tiers.index, state, np.array([token], np.int64), at)
     for visit in token_visits(model.geometry.num_layers, at):
         walk.do(visit)
     logits = walk.logits((at, at + 1), every=False, last=True)[0]

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.engine.process import process_use, since
-from strata_recipes.engine.walk import PhaseTimes, Walk
-from strata_recipes.errors import EXIT_INTERRUPTED, PlanError, StrataError
+from strata_recipes.engine.walk import Walk
+from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.plan.plan import PrefillPlan
-from strata_recipes.schedule.prefill import Half, Visit, chunked_visits
-from strata_recipes.tiers.lookup import ExpertTiers, TierCounters
+from strata_recipes.schedule.prefill import Half, Visit, chunked_visits, expert_layers, layer_major_visits
+from strata_recipes.tiers.lookup import ExpertTiers
+from strata_recipes.tiers.prompt_path import PromptPath
 
 Logits = NDArray[np.float32]
 
@@ -50,6 +51,7 @@ class PrefillFigures:
     expert_bytes_staged: int
     drive_bytes: int | None
     super_chunks: int
+    kept_bytes: int
     mixer_s: float
     experts_s: float
     logits_s: float
@@ -77,31 +79,45 @@ def prefill(
     keep: Keep = Keep.none,
     on_chunk: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
-    visits: Iterator[Visit] | None = None,
+    ring: bool = False,
 ) -> PrefillResult:
-    """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit."""
-    before, began, passes = process_use(), time.perf_counter(), 0
+    """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit.
+
+    `ring`: the plan counts a card's ring, through which all blobs that no slot holds pass.
+    """
+    before, began, passes, rows = process_use(), time.perf_counter(), 0, []
     tiers.take_counters()
-    walk, rows = Walk(model, tiers, state, ids), []
-    for visit in prefill_visits(plan, model.geometry.num_layers, ids.size) if visits is None else visits:
-        if cancelled():
-            raise Cancelled(f"stopped in layer {visit.layer}, at token {visit.start} of {ids.size}")
-        walk.do(visit)
-        passes += visit.layer == 0 and visit.half is Half.experts
-        for start, stop in walk.finished(visit):
-            rows.append(walk.logits((start, stop), every=keep is Keep.all, last=stop == ids.size))
-            on_chunk(stop, ids.size)
-    seconds = time.perf_counter() - began
+    visits = [prefill_visits(plan, model.geometry.num_layers, ids.size) for _ in range(2)]
+    with PromptPath(tiers, expert_layers(visits[1]), prefetch=plan.prefetch, warm=tiers.will_need if plan.warm else None) as path:
+        walk = Walk(model, path, tiers.index, state, ids, tile_rows=plan.chunk)
+        for visit in visits[0]:
+            if cancelled():
+                raise Cancelled(f"stopped in layer {visit.layer}, at token {visit.start} of {ids.size}")
+            if visit.half is Half.mixer and visit.start % plan.super_chunk == 0:
+                _pass_starts(plan, visit, ids.size, walk, path)
+            walk.do(visit)
+            passes += visit.layer == 0 and visit.half is Half.experts
+            for start, stop in walk.finished(visit):
+                rows.append(walk.logits((start, stop), every=keep is Keep.all, last=stop == ids.size))
+                on_chunk(stop, ids.size)
+        seconds, read_bytes = time.perf_counter() - began, path.read_bytes()
     drive_bytes = since(process_use().drive_bytes, before.drive_bytes)
-    figures = _figures(plan, ids.size, seconds, tiers, tiers.take_counters(), walk.times, passes, drive_bytes)
+    figures = _figures(plan, ids.size, seconds, tiers, walk, passes, drive_bytes, read_bytes, ring)
     logits = None if keep is Keep.none else np.concatenate(rows)
     return PrefillResult(rows[-1][-1], logits, figures)
 
 
+def _pass_starts(plan: PrefillPlan, visit: Visit, num_tokens: int, walk: Walk, path: PromptPath) -> None:
+    """The first mixer visit of a layer over a chunk or super-chunk."""
+    if plan.residuals and visit.layer == 0:
+        walk.super_chunk(visit.start, min(visit.start + plan.super_chunk, num_tokens))
+    path.layer_starts()
+
+
 def prefill_visits(plan: PrefillPlan, num_layers: int, num_tokens: int) -> Iterator[Visit]:
     """The visits of the planned order."""
-    if plan.order != "chunked":
-        raise PlanError(f"prefill.order={plan.order} can be planned but not run in this version: use prefill=chunked")
+    if plan.order == "layer_major":
+        return layer_major_visits(num_layers, num_tokens, plan.chunk, plan.super_chunk)
     return chunked_visits(num_layers, num_tokens, plan.chunk)
 
 
@@ -110,25 +126,28 @@ def _figures(
     num_tokens: int,
     seconds: float,
     tiers: ExpertTiers,
-    counters: TierCounters,
-    times: PhaseTimes,
+    walk: Walk,
     passes: int,
     drive_bytes: int | None,
+    read_bytes: int | None,
+    ring: bool,
 ) -> PrefillFigures:
+    counters = tiers.take_counters()
     return PrefillFigures(
         order=plan.order,
         tokens=num_tokens,
         seconds=seconds,
         tokens_per_s=num_tokens / seconds,
-        expert_bytes_read=counters.file_bytes,
+        expert_bytes_read=counters.file_bytes if read_bytes is None else read_bytes,
         expert_bytes_touched=tiers.file_bytes(counters.touched),
         expert_bytes_one_pass=tiers.file_bytes(),
-        expert_bytes_staged=0,  # without a GPU there is no ring to stage into
+        expert_bytes_staged=counters.staged_bytes if ring else 0,
         drive_bytes=drive_bytes,
         super_chunks=passes,
-        mixer_s=times.mixer_s,
-        experts_s=times.experts_s,
-        logits_s=times.logits_s,
+        kept_bytes=walk.kept_bytes,
+        mixer_s=walk.times.mixer_s,
+        experts_s=walk.times.experts_s,
+        logits_s=walk.times.logits_s,
         vram_hits=counters.vram_hits,
         ram_hits=counters.ram_hits,
         file_hits=counters.file_hits,

@@ -25,7 +25,7 @@ from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import BLOBS, SLOTS, START
+from strata_recipes.plan.budget import BLOBS, RING, SLOTS, START
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
@@ -120,7 +120,10 @@ class Session:
         model, tiers = self._ready(), self.started.tiers
         tiers.check()
         state = self._new_state(model)
-        result = prefill(model, tiers, state, tokens, self.plan.prefill, keep=Keep(logits), on_chunk=on_chunk, cancelled=cancelled)
+        ring = self.plan.vram.part(RING) > 0
+        result = prefill(
+            model, tiers, state, tokens, self.plan.prefill, keep=Keep(logits), on_chunk=on_chunk, cancelled=cancelled, ring=ring
+        )
         self._state, self._last = state, result.last
         return result
 

@@ -7,24 +7,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from strata_recipes.engine.process import process_use, since
+from strata_recipes.engine.prompt_tier import prompt_tier, stage, staged_tier
+from strata_recipes.engine.readers import Readers
 from strata_recipes.engine.startup_mapped import copy_mapped
 from strata_recipes.engine.startup_steps import Step, Steps, Timings
 from strata_recipes.engine.startup_unbuffered import DirectHandles, Refused, copy_unbuffered, open_handles, stage_bytes
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import DeviceError, PackError
-from strata_recipes.files.direct import open_direct
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.residency import cached_bytes
 from strata_recipes.files.source import check_same
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import STAGE, START, max_stride
+from strata_recipes.plan.budget import START
 from strata_recipes.plan.plan import Plan
 from strata_recipes.schedule.startup import Extent, extents, startup_schedule
-from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier
+from strata_recipes.tiers.file_tier import FileTier, MappedTier
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.lookup import ExpertTiers
 from strata_recipes.tiers.ram import ram_blobs
-from strata_recipes.tiers.stager import Stager
 from strata_recipes.tiers.verify import blob_check
 from strata_recipes.tiers.vram import vram_slots
 
@@ -76,7 +76,8 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
     schedule = startup_schedule(pack.index, order, plan.vram_slots, plan.ram_blobs, plan.experts.ram_start)
     check = blob_check(pack.experts_path, pack.index, pack.checksums) if plan.experts.verify else None
     with ExitStack() as opened:
-        source = MappedFile(pack.experts_path, pack.index.experts_file_bytes)
+        readers = Readers(plan, pack, hooks.note)
+        source = readers.mapped()
         opened.callback(source.close)
         vram = vram_slots(schedule.fill, ledger, poison=poison)
         opened.callback(vram.close)
@@ -84,10 +85,12 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
         opened.callback(ram.close)
         steps = Steps(Step("fill", schedule.fill, vram), Step("copy", schedule.copy, ram), check, hooks)
         rss_bytes = process_use().rss_bytes
-        source, figures = _copied(plan, source, steps, ledger, opened, poison)
+        source, figures = _copied(plan, source, steps, ledger, opened, readers, poison)
         in_file = len(order) - len({*vram.pairs(), *ram.pairs()})  # with those that could not be read into RAM
-        file = _file_tier(plan, pack, source, hooks, poison) if in_file else None
-        tiers = ExpertTiers(pack.index, vram, ram, file, check)
+        file = _file_tier(plan, pack, source, readers, poison) if in_file else None
+        if file:
+            opened.callback(file.close)
+        tiers = ExpertTiers(pack.index, vram, ram, file, check, prompt_tier(plan, pack, source, file, readers, poison), readers.up)
         opened.callback(tiers.close)
         if not isinstance(file, MappedTier):
             source.close()
@@ -98,7 +101,7 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
 
 
 def _copied(
-    plan: Plan, source: MappedFile, steps: Steps, ledger: Ledger, opened: ExitStack, poison: bool
+    plan: Plan, source: MappedFile, steps: Steps, ledger: Ledger, opened: ExitStack, readers: Readers, poison: bool
 ) -> tuple[MappedFile, StartupFigures]:
     """Carries out the start, and gives back the mapping of the file as it was before: open, with its counters."""
     ranges = sorted({(extent.offset, extent.num_bytes) for extent in _whole(steps)})
@@ -109,7 +112,7 @@ def _copied(
                 f"an unbuffered start takes {needed} bytes of buffers, the plan counted {plan.startup.stage_bytes}: plan again"
             )
         with ledger.take("ram", START, plan.startup.stage_bytes):
-            source, timings = _unbuffered(plan, source, steps, opened, poison)
+            source, timings = _unbuffered(plan, source, steps, opened, readers, poison)
     else:
         timings = copy_mapped(source, steps, plan.startup.merge_bytes)
     figures = StartupFigures(
@@ -133,37 +136,39 @@ def _whole(steps: Steps) -> list[Extent]:
     return extents(list(copies.values()), 1 << 62)
 
 
-def _unbuffered(plan: Plan, source: MappedFile, steps: Steps, opened: ExitStack, poison: bool) -> tuple[MappedFile, Timings]:
+def _unbuffered(
+    plan: Plan, source: MappedFile, steps: Steps, opened: ExitStack, readers: Readers, poison: bool
+) -> tuple[MappedFile, Timings]:
     """Closes the mapping for the time of the reads: NTFS serializes unbuffered ones of a file that is mapped or open buffered."""
     hooks = steps.hooks
     source.close()
     hooks.log(f"the mapping of {source.path.name} is closed, so that unbuffered reads are not serialized")
     try:
-        handles = _opened(plan, source, steps)
+        handles = _opened(plan, source, steps, readers)
     except Refused as refused:
         hooks.note(f"the start reads through the mapping, not unbuffered as planned: {refused}")
-        source = _mapped_again(source, opened)
+        source = _mapped_again(source, opened, readers)
         return source, copy_mapped(source, steps, plan.startup.merge_bytes, fallback=str(refused))
     try:
         timings = copy_unbuffered(handles, steps, plan.startup, poison=poison)
-        source = _mapped_again(source, opened)
+        source = _mapped_again(source, opened, readers)
     finally:
         handles.close()
     hooks.log(f"{source.path.name} is mapped again, {source.size} bytes as before; direct handles and stage buffers are closed")
     return source, timings
 
 
-def _mapped_again(source: MappedFile, opened: ExitStack) -> MappedFile:
+def _mapped_again(source: MappedFile, opened: ExitStack, readers: Readers) -> MappedFile:
     """The same file, its size and identity checked, with the counters of the mapping before."""
-    again = MappedFile(source.path, source.size, source.counters)
+    again = readers.mapped(source.counters)
     opened.callback(again.close)
     check_same(source.path, source.identity, again.identity)
     return again
 
 
-def _opened(plan: Plan, source: MappedFile, steps: Steps) -> DirectHandles:
+def _opened(plan: Plan, source: MappedFile, steps: Steps, readers: Readers) -> DirectHandles:
     first = next(iter((*steps.fill.copies, *steps.copy.copies)))
-    handles = open_handles(source.path, source.identity, plan.startup.threads, first, steps.hooks)
+    handles = open_handles(source.path, source.identity, plan.startup.threads, first, steps.hooks, readers.held)
     steps.hooks.log(
         f"{len(handles.files)} direct handles are open after {handles.purge_s:.3f} s; the first blob, {first.num_bytes} bytes at offset "
         f"{first.offset}, is the same both ways"
@@ -171,28 +176,23 @@ def _opened(plan: Plan, source: MappedFile, steps: Steps) -> DirectHandles:
     return handles
 
 
-def _file_tier(plan: Plan, pack: Pack, source: MappedFile, hooks: Hooks, poison: bool) -> FileTier:
+def _file_tier(plan: Plan, pack: Pack, source: MappedFile, readers: Readers, poison: bool) -> FileTier:
     """What the file keeps is read as planned."""
     if plan.experts.file_io == "buffered":
         return MappedTier(source, pack.index)
-    stride = max_stride(pack.index)
-    num_buffers = plan.ram.part(STAGE) // stride  # the ledger has given them with the plan's other parts
-    if not num_buffers:
-        raise DeviceError(f"the plan's {STAGE} of {plan.ram.part(STAGE)} bytes hold no blob of {stride}: plan again")
-    file = open_direct(pack.experts_path, pack.index.experts_file_bytes, hooks.note)
-    try:
-        return StagedTier(file, Stager(file, num_buffers, stride, num_buffers, poison=poison), pack.index)
-    except BaseException:
-        file.close()
-        raise
+    return staged_tier(plan, pack, readers.direct(), poison)
 
 
 def _reading(plan: Plan, pack: Pack, in_file: int) -> str:
     if not in_file:
         return "no expert is left to the file"
-    stride, how = max_stride(pack.index), "through their mapping"
+    num_buffers, num_threads, stride = stage(plan, pack)
+    how = "through their mapping"
     if plan.experts.file_io == "direct":
-        how = f"direct, {plan.ram.part(STAGE) // stride} threads with a buffer of {stride} bytes each"
+        how = f"direct, by {num_threads} threads into {num_buffers} buffers of {stride} bytes"
+    elif plan.file_blobs and (plan.prefill.direct or plan.prefill.prefetch):
+        past = "past the page cache what it does not hold, " if plan.prefill.direct else ""
+        how += f"; for a prompt {past}by {num_threads} threads into {num_buffers} buffers of {stride} bytes"
     return f"{in_file} experts of {pack.experts_path.name} are read {how}"
 
 

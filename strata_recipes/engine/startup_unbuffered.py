@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -46,8 +46,13 @@ class Refused(Exception):
     """Why the start cannot be unbuffered; the mapping can still do it."""
 
 
-def open_handles(path: Path, identity: Identity, num: int, first: Copy, hooks: Hooks) -> DirectHandles:
-    """Opens and tries the direct handles; Refused where this drive or file system does not read so. No buffered handle may be open."""
+def open_handles(
+    path: Path, identity: Identity, num: int, first: Copy, hooks: Hooks, held: Callable[[ExpertFile], ExpertFile] = lambda file: file
+) -> DirectHandles:
+    """Opens and tries the direct handles; Refused where this drive or file system does not read so. No buffered handle may be open.
+
+    `held`: puts each on a link that is held to a rate.
+    """
     files: list[DirectReader] = []
     tell = _Once(hooks)
     try:
@@ -57,7 +62,7 @@ def open_handles(path: Path, identity: Identity, num: int, first: Copy, hooks: H
         check_same(path, identity, files[0].identity)
         _try_both_ways(files[0], path, identity.size, first)
         tell.trusted = True
-        return DirectHandles(tuple(files), purge_s)
+        return DirectHandles(tuple(held(file) for file in files), purge_s)
     except BaseException:
         for file in files:
             file.close()

@@ -6,18 +6,20 @@ Streams are kept by span between visits, so chunked and layer-major order run th
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strata_recipes.model.experts import run_experts
+from strata_recipes.model.experts import Blobs, Routed, run_experts
+from strata_recipes.model.kept_rows import KeptRows
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.pack.index import PackIndex
 from strata_recipes.schedule.prefill import Half, Visit
-from strata_recipes.tiers.lookup import ExpertTiers
 
 
 @dataclass
@@ -28,17 +30,38 @@ class PhaseTimes:
 
 
 class Walk:
-    """One pass of `ids`, which stand at `first` and after it in the sequence, over the layers."""
+    """One pass of `ids`, which stand at `first` and after it in the sequence, over the layers.
 
-    def __init__(self, model: Qwen4Exp, tiers: ExpertTiers, state: SequenceState, ids: NDArray[np.int64], first: int = 0) -> None:
+    `tile_rows`: rows of one expert that run at once (None: all).
+    """
+
+    def __init__(
+        self,
+        model: Qwen4Exp,
+        blobs: Blobs,
+        index: PackIndex,
+        state: SequenceState,
+        ids: NDArray[np.int64],
+        first: int = 0,
+        tile_rows: int | None = None,
+    ) -> None:
         self.times = PhaseTimes()
+        self.kept_bytes = 0  # the most that spans kept between their visits, but for the one at work
         self._model = model
-        self._tiers = tiers
+        self._blobs = blobs
+        self._index = index
         self._state = state
         self._ids = ids
         self._first = first
+        self._tile_rows = tile_rows
         self._streams: dict[tuple[int, int], Tensor] = {}  # by span, after its last experts half
         self._mixed: dict[tuple[int, int], MixerOut] = {}  # by span, waiting for the experts half
+        self._rows: KeptRows | None = None  # of a super-chunk's spans
+
+    def super_chunk(self, start: int, stop: int) -> None:
+        """The spans of these tokens go through the experts together, layer by layer: their rows are kept side by side."""
+        self._rows = None  # the last one's memory, before the new one's
+        self._rows = KeptRows(self._model.geometry, start, stop - start, self._model.scratch)
 
     def do(self, visit: Visit) -> None:
         """One visit; a span's mixer comes before its experts, a layer after the layer below."""
@@ -54,7 +77,7 @@ class Walk:
         """Spans that this visit brought to the top, in token order."""
         if visit.half is Half.mixer or visit.layer + 1 < self._model.geometry.num_layers:
             return []
-        return sorted(span for span in self._streams if visit.start <= span[0] and span[1] <= visit.stop)
+        return self._inside(visit, self._streams)
 
     def logits(self, span: tuple[int, int], every: bool, last: bool) -> NDArray[np.float32]:
         """Gives up a finished span's streams for the logits of `every` token [T, vocab], of its `last` alone [1, vocab], or of none.
@@ -76,11 +99,28 @@ class Walk:
         span = (visit.start, visit.stop)
         ids = self._ids[visit.start - self._first : visit.stop - self._first]
         streams = self._model.embed(ids) if visit.layer == 0 else self._streams.pop(span)
-        self._mixed[span] = self._model.mixer(visit.layer, streams, ids, self._state, visit.start)
+        out = self._model.mixer(visit.layer, streams, ids, self._state, visit.start)
+        self._mixed[span] = out if self._rows is None else self._rows.keep(visit.start, out)
 
     def _experts(self, visit: Visit) -> None:
-        """Every waiting span inside the visit. Each span asks the tiers for its own experts."""
-        for span in sorted(span for span in self._mixed if visit.start <= span[0] and span[1] <= visit.stop):
-            out = self._mixed.pop(span)
-            run_experts(out, visit.layer, self._tiers.index, self._tiers, self._model.compute)
-            self._streams[span] = self._model.combine(out)
+        """Every waiting span inside the visit: together where their rows are kept side by side, so that each expert is fetched once."""
+        spans = self._inside(visit, self._mixed)
+        if self._rows is None:
+            for span in spans:
+                self._run(self._mixed[span], visit.layer)
+        else:
+            self.kept_bytes = max(self.kept_bytes, self._rows.num_bytes + sum(_kept(out) for out in self._mixed.values()))
+            self._run(self._rows, visit.layer)
+        for span in spans:
+            self._streams[span] = self._model.combine(self._mixed.pop(span))
+
+    def _run(self, rows: Routed, layer: int) -> None:
+        run_experts(rows, layer, self._index, self._blobs, self._model.compute, self._tile_rows)
+
+    @staticmethod
+    def _inside(visit: Visit, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        return sorted(span for span in spans if visit.start <= span[0] and span[1] <= visit.stop)
+
+
+def _kept(out: MixerOut) -> int:
+    return out.streams.nbytes + out.inject.nbytes

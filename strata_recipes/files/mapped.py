@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from strata_recipes.files.aligned import unmap
 from strata_recipes.files.fault import Guard
+from strata_recipes.files.residency import resident_bytes
 from strata_recipes.files.source import Bytes, Counters, FileHandle, Identity, check_range
 
 # One WILLNEED reads no further than the device's read-ahead window, so that a long range is asked for in steps of it.
@@ -54,6 +56,12 @@ class MappedFile:
         self._handle.check_size()
         with self.counters.reading(num_bytes):
             np.copyto(out[:num_bytes], self._bytes[offset : offset + num_bytes])
+
+    def cached_share(self, offset: int, num_bytes: int) -> float | None:
+        """Share of a range that the page cache holds, 0 to 1; None where the system does not tell. Nothing is read."""
+        if not sys.platform.startswith("linux"):
+            return None
+        return resident_bytes(self._bytes.ctypes.data, offset, num_bytes) / num_bytes if num_bytes else 1.0
 
     def will_need(self, offset: int, num_bytes: int) -> None:
         """Asks the kernel to read a range ahead, in whole pages; nothing where it cannot be asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import sys
@@ -28,7 +29,9 @@ def cached_bytes(path: Path, ranges: Sequence[tuple[int, int]] | None = None) ->
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapping:
             base = np.frombuffer(mapping, np.uint8)
             try:
-                return sum(_resident(base.ctypes.data, offset, length) for offset, length in ([(0, size)] if ranges is None else ranges))
+                return sum(
+                    resident_bytes(base.ctypes.data, offset, length) for offset, length in ([(0, size)] if ranges is None else ranges)
+                )
             finally:
                 del base  # the mapping cannot close under it
 
@@ -52,15 +55,20 @@ def drop_cached(path: Path) -> bool:
     return True
 
 
-def _resident(base: int, offset: int, length: int) -> int:
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def resident_bytes(base: int, offset: int, length: int) -> int:
+    """Bytes of a range of the file mapped at `base` that the page cache holds. Linux."""
     page = mmap.PAGESIZE
     first, last = offset // page * page, offset + length
     pages = -(-(last - first) // page)
     if not pages:
         return 0
     held = np.zeros(pages, np.uint8)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mincore(ctypes.c_void_p(base + first), ctypes.c_size_t(last - first), ctypes.c_void_p(held.ctypes.data)):
+    if _libc().mincore(ctypes.c_void_p(base + first), ctypes.c_size_t(last - first), ctypes.c_void_p(held.ctypes.data)):
         code = ctypes.get_errno()
         raise FileError(f"mincore over {length} bytes at offset {offset} failed with {os.strerror(code)} (errno {code})")
     inside = np.full(pages, page, np.int64)

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from kernels_numba.cpu.dequantize import dequantize
 from kernels_numba.cpu.expert_mlp import expert_hidden, project, scatter_add
 from kernels_numba.formats import FORMATS
 from strata_recipes.model.arithmetic import HALVES, rounded
-from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.scratch import ExpertScratch
 from strata_recipes.pack.index import LayerExperts, PackIndex
 
@@ -26,17 +26,42 @@ class Blobs(Protocol):
     def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]: ...
 
 
+class Routed(Protocol):
+    """Rows of one or more spans that go through a layer's experts: T tokens, k experts a token, H hidden."""
+
+    @property
+    def x(self) -> Tensor: ...  # [T, H]
+    @property
+    def experts(self) -> Tensor: ...  # int64 [T, k]
+    @property
+    def weights(self) -> Tensor: ...  # [T, k]
+    @property
+    def acc(self) -> Tensor: ...  # [T, H]: what is added to
+    @property
+    def scratch(self) -> ExpertScratch: ...
+
+
 @torch.no_grad()
-def run_experts(out: MixerOut, layer: int, index: PackIndex, tiers: Blobs, compute: str) -> None:
-    """Add the span's routed experts into out.acc, in float32, in ascending expert id."""
+def run_experts(out: Routed, layer: int, index: PackIndex, tiers: Blobs, compute: str, tile_rows: int | None = None) -> None:
+    """Add the rows' routed experts into out.acc, in float32, in ascending expert id.
+
+    An expert's rows run in tiles of at most `tile_rows` (None: all at once); neither tile nor neighbours change a row's bits.
+    """
     groups, scratch, at = _by_expert(out.experts.numpy()), out.scratch, index.layers[layer]
-    x, weights, acc = _operand(out.x.numpy(), compute), out.weights.numpy().reshape(-1), out.acc.numpy()
+    x, weights, acc = out.x.numpy(), out.weights.numpy().reshape(-1), out.acc.numpy()
     for (expert, blob), (asked, choices) in zip(tiers.blobs(layer, list(groups)), groups.items(), strict=True):
         assert expert == asked, f"expert {expert} of layer {layer} came where {asked} was asked for"
         widen_expert(blob, at, scratch, compute)
-        rows = choices // out.experts.shape[1]
-        hidden = expert_hidden(x[rows], scratch.gate, scratch.up)
-        scatter_add(acc, rows, weights[choices], project(_operand(hidden, compute), scratch.down))
+        for tile in _tiles(choices, tile_rows):
+            rows = tile // out.experts.shape[1]
+            hidden = expert_hidden(_operand(x[rows], compute), scratch.gate, scratch.up)
+            scatter_add(acc, rows, weights[tile], project(_operand(hidden, compute), scratch.down))
+
+
+def _tiles(choices: np.ndarray, tile_rows: int | None) -> Iterator[np.ndarray]:
+    step = tile_rows or choices.size
+    for start in range(0, choices.size, step):
+        yield choices[start : start + step]
 
 
 def _by_expert(experts: np.ndarray) -> dict[int, np.ndarray]:

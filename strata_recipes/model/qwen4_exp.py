@@ -53,7 +53,7 @@ class Qwen4Exp:
         kv_dtype(kv)  # refused before any weight is widened
         self.geometry = g = pack.index.geometry
         self.compute, self.kv, self.max_context, self.threads = compute, kv, max_context, threads
-        self._scratch = ExpertScratch(g)
+        self.scratch = ExpertScratch(g)
         self._embedding, self._embedding_format, _ = pack.dense(TOKEN_EMBEDDING)
         weights, rope = Weights(pack, compute), Rope(g.rotary_dim, g.rope_base)
         self._layers = [Layer(pack, weights.layer(layer), g, layer, rope) for layer in range(g.num_layers)]
@@ -92,7 +92,7 @@ class Qwen4Exp:
         streams = inject(streams, mixed, strengths)
         x, strengths = at.before_experts(streams)
         experts, weights = at.router(x, start)
-        return MixerOut(streams, x, experts, weights, at.shared(x), strengths, self._scratch)
+        return MixerOut(streams, x, experts, weights, at.shared(x), strengths, self.scratch)
 
     @torch.no_grad()
     def combine(self, out: MixerOut) -> Tensor:

@@ -23,6 +23,7 @@ DENSE, EMBEDDING = "dense weights", "token embedding"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
+KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
 
@@ -91,6 +92,14 @@ def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tupl
     return (*parts, Share("logits", logits_rows * g.vocab * F32_BYTES))
 
 
+def kept_parts(g: Geometry, tokens: int) -> tuple[Share, Share]:
+    """What a super-chunk keeps between its visits: residual streams; and what experts read and write, all rows at once."""
+    wide = g.streams * g.hidden
+    choices = g.top_k * (3 * ID_BYTES + F32_BYTES)  # ids and weights; ids sorted, and their order
+    rows = (2 * g.hidden + g.streams) * F32_BYTES + choices  # x, acc, inject
+    return Share(KEPT_STREAMS, tokens * wide * F32_BYTES), Share(KEPT_ROWS, tokens * rows)
+
+
 @dataclass(frozen=True)
 class Demand:
     """What a run asks of memory besides experts."""
@@ -99,9 +108,12 @@ class Demand:
     arithmetic: str
     kv_format: str
     context: int
-    rows: int  # tokens of the largest pass
+    rows: int  # tokens of the largest mixer pass
     logits_rows: int
     start: StartDemand | None = None  # None: the start is mapped
+    kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
+    residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
+    ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
 
 
 @dataclass(frozen=True)
@@ -123,17 +135,20 @@ class Fixed:
 def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     """On a GPU dense weights, state and buffers take VRAM; without one all of it takes RAM."""
     g = pack.geometry
+    streams, rows = kept_parts(g, demand.kept_tokens)
     state = state_parts(g, demand.kv_format, demand.context)
     buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows)))
     embedding = Share(EMBEDDING, embedding_bytes(pack))
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
-        return Fixed((), (embedding, dense, *state, buffers, Share(STAGE, 2 * max_stride(pack)), *start_parts(pack, demand.start)))
+        stage = Share(STAGE, _stage_bytes(pack, demand, 2))
+        return Fixed((), (embedding, dense, *state, buffers, *_some(streams, rows), stage, *start_parts(pack, demand.start)))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, STAGE_SLOTS * pack.max_blob_bytes)
-    return Fixed(
-        (dense, *state, buffers, ring), (embedding, Share(STAGE, STAGE_SLOTS * max_stride(pack)), *start_parts(pack, demand.start))
-    )
+    there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
+    stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
+    of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
+    return Fixed((dense, *state, buffers, *_some(*there, rows), ring), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:
@@ -141,6 +156,16 @@ def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]
     if start is None:
         return ()
     return (Share(START, start.fill_blobs * max_stride(pack) + start.threads * START_WINDOW_BYTES),)
+
+
+def _stage_bytes(pack: PackIndex, demand: Demand, in_flight: int) -> int:
+    """Buffers between drive and arithmetic: those in flight, or a whole layer's where it is read while its mixer runs."""
+    ahead = min(pack.geometry.num_experts, demand.ahead_bytes // max_stride(pack))
+    return max(in_flight, ahead) * max_stride(pack)
+
+
+def _some(*parts: Share) -> tuple[Share, ...]:
+    return tuple(part for part in parts if part.num_bytes)
 
 
 def embedding_bytes(pack: PackIndex) -> int:

@@ -4,29 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strata_recipes.config.choices import EmulateRam
+from strata_recipes.config.choices import EmulateLinks, EmulateRam
 from strata_recipes.machine.facts import ESTIMATED
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import F32_BYTES, dense_values, kv_cell_bytes
 from strata_recipes.plan.limits import BUDGET_FACTS, stands_in
-from strata_recipes.plan.plan import Decision
+from strata_recipes.plan.plan import Decision, Throttle
 from strata_recipes.plan.sizing import Case, Shape
-from strata_recipes.units import gib
+from strata_recipes.units import gb_per_s, gib
 
 _EMULATED_RAM = {EmulateRam.cgroup: "a control group", EmulateRam.ballast: "a locked ballast"}
 
 
 def emulation(case: Case) -> tuple[str, ...]:
     """How memory and links of another PC are stood in for."""
-    machine = case.machine
+    machine, held = case.machine, throttle(case)
+    links = () if held is None else (_held(held),)
     if stands_in(machine):
-        return ("vram: an arena in RAM, held to its budget by the ledger",)
+        return ("vram: an arena in RAM, held to its budget by the ledger", *links)
     ram = _EMULATED_RAM.get(case.config.emulate.ram)
     if ram is None and any(fact in machine.probed for fact in BUDGET_FACTS):
-        return ()
+        return links
     memory = ("vram: ledger",) if machine.gpu is not None else ()
     left = "ram: ledger" if ram is None else f"ram: {ram} leaves {gib(machine.ram_available_bytes)}"
-    return (*memory, left, "links: not held to the profile's rates")
+    return (*memory, left, *(links or ("links: not held to the profile's rates",)))
+
+
+def throttle(case: Case) -> Throttle | None:
+    """The links' rates where the config wants them held."""
+    if case.config.emulate.links is not EmulateLinks.throttle:
+        return None
+    machine = case.machine
+    return Throttle(machine.drive.direct, machine.drive.faults, None if machine.gpu is None else machine.gpu.pcie)
+
+
+def _held(held: Throttle) -> str:
+    card = "" if held.pcie is None else f", PCIe to {gb_per_s(held.pcie)} for what no slot holds"
+    return f"links: drive held to {gb_per_s(held.direct)} direct and {gb_per_s(held.faults)} by faults{card}"
 
 
 def notes(case: Case, shape: Shape, counted: bool) -> Iterator[str]:

@@ -75,9 +75,15 @@ class StartupPlan:
 
 @dataclass(frozen=True)
 class PrefillPlan:
-    order: str
+    order: str  # chunked or layer_major
     chunk: int  # tokens of one mixer pass: the grid
     prompt_tokens: int
+    super_chunk: int  # tokens of one pass over the layers, a multiple of chunk; in chunked order the chunk itself
+    residuals: str | None = None  # vram or host: where a super-chunk's residual streams lie; None where none are kept
+    prefetch: bool = False  # a layer's file experts are asked for before the routing is known
+    direct: bool = False  # what the page cache does not hold is read past it
+    direct_min: float | None = None  # from this cached share on a blob comes out of the cache; None: it is not asked
+    warm: bool = False  # the kernel reads the next layers' file experts ahead
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,15 @@ class OutputPlan:
 
 
 @dataclass(frozen=True)
+class Throttle:
+    """Links held to the planned PC's rates, bytes a second."""
+
+    direct: float
+    faults: float
+    pcie: float | None  # None: no card is planned
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Seconds and rates from the simulator; a prediction, never shown as a measurement."""
 
@@ -159,6 +174,7 @@ class Plan:
     workload: WorkloadPlan
     output: OutputPlan
     emulate: tuple[str, ...]  # how memory and links of another PC are stood in for
+    throttle: Throttle | None  # None: links run at this machine's rates
     predicted: Prediction
     decisions: tuple[Decision, ...]
     notes: tuple[str, ...]

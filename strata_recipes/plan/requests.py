@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from strata_recipes.config.choices import (
     Arithmetic,
-    EmulateLinks,
     EmulateRam,
     ExpertsMode,
     FileIo,
     Order,
+    Residuals,
     Sampler,
     Source,
     Template,
 )
-from strata_recipes.config.schema import Config
+from strata_recipes.config.schema import Config, Prefill
 from strata_recipes.errors import ConfigError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
@@ -27,14 +27,14 @@ SAMPLE_ONLY = ("temperature", "top_k", "top_p", "seed")
 
 def check_requests(config: Config, machine: Machine, pack: PackIndex, prompt_tokens: int) -> None:
     """ConfigError with every fault."""
-    faults = [*_not_built(config), *_facts(machine), *_contradictions(config, machine, pack)]
+    faults = [*_facts(machine), *_contradictions(config, machine, pack)]
     if prompt_tokens < 1:
         faults.append("the prompt is empty (0 tokens): state workload.text, workload.text_file, workload.messages or workload.tokens")
     if faults:
         raise ConfigError(faults)
 
 
-def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
+def unused(config: Config, machine: Machine, file_blobs: int, file_io: str) -> Iterator[str]:
     """Settings that are stated and change nothing here: one sentence each."""
     won, *lost = stated_sources(config.workload) or ["text"]
     for name in lost:
@@ -49,15 +49,16 @@ def unused(config: Config, machine: Machine, file_blobs: int) -> Iterator[str]:
             yield f"hardware.gpu.{', '.join(stated)}: not used, as this PC has no GPU"
     if file_blobs == 0 and config.experts.file_io is not FileIo.auto:
         yield f"experts.file_io={config.experts.file_io.value} has nothing to read: no expert stays in the file"
+    if file_blobs and file_io == "direct":
+        if config.prefill.direct is False:
+            yield "prefill.direct=false is not used: experts.file_io=direct reads all past the page cache"
+        if config.prefill.warm:
+            yield "prefill.warm=true is not used: experts.file_io=direct reads all past the page cache"
+    for name in ("direct", "warm"):
+        if file_blobs == 0 and getattr(config.prefill, name) is True:
+            yield f"prefill.{name}=true has nothing to read: no expert stays in the file"
     if config.decode.sampler is Sampler.sample and config.decode.temperature == 0:
         yield "decode.top_k, top_p and seed are not used: temperature 0 takes the most likely token"
-
-
-def _not_built(config: Config) -> Iterator[str]:
-    if config.prefill.order is Order.layer_major:
-        yield "prefill.order=layer_major is not built in this version: use prefill=chunked or prefill=auto"
-    if config.emulate.links is EmulateLinks.throttle:
-        yield "emulate.links=throttle is not built in this version: use emulate.links=none"
 
 
 def _facts(machine: Machine) -> Iterator[str]:
@@ -101,6 +102,7 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
     threads, cores = config.compute.threads, machine.cpu.cores
     if isinstance(threads, int) and threads > cores:
         yield f"compute.threads={threads:,} is more than the {cores:,} cores of {machine.name}: use at most that, or auto"
+    yield from _prefill(config.prefill, machine)
     for name in SAMPLE_ONLY:
         if decode.sampler is Sampler.greedy and getattr(decode, name) is not None:
             yield f"decode.{name}={getattr(decode, name)} does not go with decode.sampler=greedy: use decode=sample"
@@ -109,6 +111,19 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
         yield f"workload.template=chat does not go with workload.{won}, which is token ids already: use template=none"
     if config.compute.arithmetic is Arithmetic.bf16 and machine.gpu is not None and _version(machine.gpu.capability) < (8, 0):
         yield f"compute.arithmetic=bf16 wants compute capability 8.0, {machine.gpu.name} has {machine.gpu.capability}: use f16"
+
+
+def _prefill(asked: Prefill, machine: Machine) -> Iterator[str]:
+    if asked.order is Order.chunked:
+        for name, value in (("super_chunk", asked.super_chunk), ("residuals", asked.residuals.value)):
+            if value != "auto":
+                yield f"prefill.{name}={value} does not go with prefill.order=chunked: use prefill=layer_major"
+    if asked.warm and asked.direct is True:
+        yield "prefill.warm=true does not go with prefill.direct=true: what was warmed would be read past the page cache, state one of them"
+    if asked.direct is True and machine.os == "windows":
+        yield "prefill.direct=true is not built for Windows, which does not tell what its cache holds: use prefill.direct=auto or false"
+    if asked.residuals is Residuals.vram and machine.gpu is None:
+        yield f"prefill.residuals=vram wants a GPU, {machine.name} has none: use prefill.residuals=host"
 
 
 def _version(capability: str) -> tuple[int, ...]:

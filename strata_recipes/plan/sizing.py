@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from strata_recipes.config.choices import Logits
@@ -11,9 +12,12 @@ from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import Demand, StartDemand, total
 from strata_recipes.plan.kv import max_context
-from strata_recipes.plan.limits import Memories, Memory, memories, stands_in
+from strata_recipes.plan.limits import Memories, Memory, memories, shrink, stands_in
 from strata_recipes.plan.prefill import chunk_candidates
+from strata_recipes.plan.super_chunk import SuperChunk
 from strata_recipes.units import gib, mib
+
+AHEAD_SHARE = 8  # of RAM, at most, for what is read ahead of its layer
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Shape:
     context: int
     memories: Memories
     start: StartDemand | None
+    super_chunk: SuperChunk | None = None  # of layer-major order
 
 
 def start_demand(case: Case, strategy: str) -> StartDemand | None:
@@ -60,17 +65,33 @@ def shape_of(case: Case, strategy: str) -> Shape:
     raise PlanError(_message(case, shape))
 
 
+def kept_shape(case: Case, base: Shape, super_chunk: SuperChunk, ahead: bool = False) -> Shape | None:
+    """The same grid and context with what a super-chunk keeps; None where that leaves less than prefill.margin to experts.
+
+    `ahead`: with buffers for a layer's experts, as far as an eighth of the RAM holds them.
+    """
+    shape = dataclasses.replace(_shape(case, base.chunk, base.context, base.start, super_chunk, ahead), super_chunk=super_chunk)
+    margin, gpu = shrink(case.config.prefill.margin, case.pack, case.scale_of), case.machine.gpu is not None
+    if gpu and shape.memories.vram.free_bytes < margin:
+        return None
+    return shape if ram_left(case, shape.memories) >= (0 if gpu and super_chunk.residuals == "vram" else margin) else None
+
+
 def ram_left(case: Case, found: Memories) -> int:
     """RAM left for experts, once VRAM's own parts stand in it where they must."""
     stand_in = total(found.vram.fixed) if stands_in(case.machine) else 0
     return found.ram.free_bytes - stand_in
 
 
-def _shape(case: Case, chunk: int, context: int, start: StartDemand | None) -> Shape:
+def _shape(case: Case, chunk: int, context: int, start: StartDemand | None, kept: SuperChunk | None = None, ahead: bool = False) -> Shape:
     rows = min(chunk, case.prompt_tokens)
     logits = case.prompt_tokens if case.config.results.logits is Logits.all else 1  # kept until they are written
     device = "cpu" if case.machine.gpu is None else "cuda"
     demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits, start)
+    if kept is not None:
+        demand = dataclasses.replace(demand, kept_tokens=min(kept.tokens, case.prompt_tokens), residuals=kept.residuals)
+    if ahead:
+        demand = dataclasses.replace(demand, ahead_bytes=case.machine.ram_available_bytes // AHEAD_SHARE)
     found = memories(case.config.hardware, case.machine, case.pack, demand, case.scale_of)
     return Shape(chunk, rows, context, found, start)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strata_recipes.plan.plan import Budget, Plan, Prediction
-from strata_recipes.results.metrics import EmulatedMetrics, Metrics
+from strata_recipes.results.metrics import EmulatedMetrics, Metrics, PrefillMetrics
 from strata_recipes.units import gib
 
 
@@ -73,10 +73,25 @@ def _startup(metrics: Metrics) -> list[Figure]:
 def _prompt(plan: Plan, metrics: Metrics) -> list[Figure]:
     read = metrics.prefill
     pace = _pace(read.tokens, read.seconds, read.tokens_per_s)
-    order = None if read.order is None else f"{read.order}, chunks of {plan.prefill.chunk} tokens"
+    order = None if read.order is None else f"{read.order}, chunks of {plan.prefill.chunk} tokens{_passes(plan, read.super_chunks)}"
     first = None if metrics.first_token_s is None else _seconds(metrics.first_token_s)
-    touched = None if read.expert_bytes_read is None else gib(read.expert_bytes_read)
-    return _told("prompt", [("order", order), ("read", pace), ("experts from the file", touched), ("first token after", first)])
+    lines = [("order", order), ("read", pace), ("experts from the file", _from_file(read)), ("first token after", first)]
+    return _told("prompt", lines)
+
+
+def _passes(plan: Plan, passes: int | None) -> str:
+    if passes is None:
+        return ""
+    over = f" of {plan.prefill.super_chunk:,} tokens" if plan.prefill.residuals else ""
+    return f", {passes:,} {'pass' if passes == 1 else 'passes'}{over} over the layers"
+
+
+def _from_file(read: PrefillMetrics) -> str | None:
+    if read.expert_bytes_read is None:
+        return None
+    more = [("touched", read.expert_bytes_touched), ("in one pass of all", read.expert_bytes_one_pass)]
+    told = ", ".join(f"{gib(num_bytes)} {name}" for name, num_bytes in more if num_bytes)
+    return gib(read.expert_bytes_read) + (f" ({told})" if told else "")
 
 
 def _decode(metrics: Metrics) -> list[Figure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -38,6 +38,25 @@ def chunked_visits(num_layers: int, num_tokens: int, chunk: int) -> Iterator[Vis
         for layer in range(num_layers):
             yield Visit(layer, start, stop, Half.mixer)
             yield Visit(layer, start, stop, Half.experts)
+
+
+def layer_major_visits(num_layers: int, num_tokens: int, chunk: int, super_chunk: int) -> Iterator[Visit]:
+    """Layer-major order: each super-chunk goes through a layer's mixer chunk by chunk, then through its experts at once.
+
+    The spans of the mixer are those of chunked order, so both run the same mixer visits. A super-chunk of one chunk is chunked order.
+    """
+    if super_chunk % chunk:
+        raise ValueError(f"a super-chunk of {super_chunk} tokens is no multiple of the chunk of {chunk}")
+    for first, last in chunks(num_tokens, super_chunk):
+        for layer in range(num_layers):
+            for start, stop in chunks(last - first, chunk):
+                yield Visit(layer, first + start, first + stop, Half.mixer)
+            yield Visit(layer, first, last, Half.experts)
+
+
+def expert_layers(visits: Iterable[Visit]) -> Iterator[int]:
+    """The layers whose experts are visited, in order: what a reader may ask for ahead."""
+    return (visit.layer for visit in visits if visit.half is Half.experts)
 
 
 def token_visits(num_layers: int, position: int) -> Iterator[Visit]:

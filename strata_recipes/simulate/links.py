@@ -19,6 +19,7 @@ class Links:
     dense: float  # start-up: file to where dense weights live
     memory: float  # of the memory that dense weights and state are read from
     flop: float  # seconds an operation
+    up: float  # between RAM and where experts are computed: nothing without a GPU
 
 
 def links(machine: Machine) -> Links:
@@ -27,7 +28,7 @@ def links(machine: Machine) -> Links:
     gpu = machine.gpu
     if gpu is None:
         cold = 1 / drive.faults + ram
-        return Links(ram, ram, 1 / drive.cached, cold, 1 / drive.direct + ram, cold, ram, 1 / machine.cpu.flops)
+        return Links(ram, ram, 1 / drive.cached, cold, 1 / drive.direct + ram, cold, ram, 1 / machine.cpu.flops, 0.0)
     memory, up = 1 / gpu.bandwidth, 1 / gpu.pcie
     return Links(
         vram=memory,
@@ -38,4 +39,5 @@ def links(machine: Machine) -> Links:
         dense=1 / drive.faults + up,
         memory=memory,
         flop=1 / gpu.flops,
+        up=up,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import Geometry, PackIndex
-from strata_recipes.plan.budget import dense_values, embedding_bytes, kv_cell_bytes
+from strata_recipes.plan.budget import F32_BYTES, dense_values, embedding_bytes, kv_cell_bytes
 from strata_recipes.plan.plan import Prediction
 from strata_recipes.simulate.links import Links, links
 from strata_recipes.simulate.routing import Routing, Weights, hottest, split
@@ -34,6 +34,9 @@ class Load:
     chunk: int
     new_tokens: int
     kv_format: str
+    super_chunk: int | None = None  # tokens of a layer-major pass; None: chunked order
+    streams_cross: bool = False  # a super-chunk's residual streams lie across the link, in RAM
+    prompt_io: str | None = None  # how the prompt reads the file; None: as decode
 
 
 @dataclass(frozen=True)
@@ -82,34 +85,48 @@ class _Tiers:
         cached = again * (kept / read if read else 0.0)
         return ((read - cached) * rates.cold + cached * rates.cached) * self.stride_bytes
 
-    def read_s(self, rates: Links, load: Load, vram: float, ram: float, file: tuple[float, float, float]) -> float:
+    def read_s(self, rates: Links, file_io: str, vram: float, ram: float, file: tuple[float, float, float]) -> float:
         """Seconds to bring experts of every tier to the arithmetic: counts are expert ids, each in all layers."""
-        from_file = file[0] * self.stride_bytes * rates.direct if load.file_io == "direct" else self.file_s(rates, *file)
+        from_file = file[0] * self.stride_bytes * rates.direct if file_io == "direct" else self.file_s(rates, *file)
         return (vram * rates.vram + ram * rates.ram) * self.blob_bytes + from_file
 
 
 def _prefill(pack: PackIndex, rates: Links, tiers: _Tiers, load: Load) -> float:
-    """Each chunk reads the dense weights and every expert it touches; full chunks are alike, so they are counted, not walked."""
-    full, rest = divmod(load.prompt_tokens, load.chunk)
-    spans = [(full, load.chunk), (1 if rest else 0, rest)]
+    """Each chunk reads the dense weights, each pass over the layers every expert it touches: a chunk is a pass, or a super-chunk.
+
+    Full passes are alike, so they are counted, not walked.
+    """
+    step = load.super_chunk or load.chunk
+    full, rest = divmod(load.prompt_tokens, step)
+    spans = [(full, step), (1 if rest else 0, rest)]
     routing = tiers.routing
 
     def touched(held: Weights) -> float:
         return sum(count * routing.touched(held, tokens) for count, tokens in spans)
 
     seen = routing.touched(tiers.file, load.prompt_tokens)
-    read = tiers.read_s(rates, load, touched(tiers.vram), touched(tiers.ram), (touched(tiers.file), touched(tiers.cached), seen))
-    dense = (full + bool(rest)) * dense_bytes(pack) * rates.memory
+    file = (touched(tiers.file), touched(tiers.cached), seen)
+    read = tiers.read_s(rates, load.prompt_io or load.file_io, touched(tiers.vram), touched(tiers.ram), file)
+    dense = -(-load.prompt_tokens // load.chunk) * dense_bytes(pack) * rates.memory
     ops = load.prompt_tokens * token_flops(pack) + head_flops(pack.geometry)  # only the last row gives logits
-    return read + dense + ops * rates.flop
+    return read + dense + _streams(pack.geometry, rates, load) + ops * rates.flop
+
+
+def _streams(g: Geometry, rates: Links, load: Load) -> float:
+    """A super-chunk's residual streams are read and written once a layer; a link carries both ways at once."""
+    if load.super_chunk is None:
+        return 0.0
+    num_bytes = load.prompt_tokens * g.num_layers * g.streams * g.hidden * F32_BYTES
+    return num_bytes * (rates.up if load.streams_cross else 2 * rates.memory)
 
 
 def _decode(pack: PackIndex, rates: Links, tiers: _Tiers, load: Load) -> float:
     """Each token reads the dense weights, what attention selects, and its experts."""
     tokens, routing, g = max(load.new_tokens, 1), tiers.routing, pack.geometry
-    seen = routing.touched(tiers.file, load.prompt_tokens + tokens) - routing.touched(tiers.file, load.prompt_tokens)
+    before = 0 if load.prompt_io == "direct" else load.prompt_tokens  # a prompt read past the cache leaves it as it was
+    seen = routing.touched(tiers.file, before + tokens) - routing.touched(tiers.file, before)
     vram, ram, file, cached = (tokens * routing.choices(held) for held in (tiers.vram, tiers.ram, tiers.file, tiers.cached))
-    read = tiers.read_s(rates, load, vram, ram, (file, cached, seen))
+    read = tiers.read_s(rates, load.file_io, vram, ram, (file, cached, seen))
     context = load.prompt_tokens + tokens // 2
     each = (dense_bytes(pack) + attention_bytes(g, load.kv_format, context)) * rates.memory
     return read + tokens * (each + (token_flops(pack) + head_flops(g)) * rates.flop)

@@ -42,6 +42,10 @@ class MappedTier:
         self._file = file
         self._index = index
 
+    def will_need(self, offset: int, num_bytes: int) -> None:
+        """Has the kernel read a range ahead."""
+        self._file.will_need(offset, num_bytes)
+
     def visit(self, layer: int, experts: Sequence[int]) -> Visit:
         return _MappedVisit(self._file, [self._index.offset(layer, expert) for expert in experts], self._index.layers[layer].blob_bytes)
 
@@ -69,34 +73,31 @@ class StagedTier:
     """Blobs through the stager: whole strides, submitted ahead of use, read as far ahead as its buffers allow."""
 
     def __init__(self, file: ExpertFile, stager: Stager, index: PackIndex) -> None:
-        self._file = file
-        self._stager = stager
+        self.file = file
+        self.stager = stager
         self._index = index
 
     def visit(self, layer: int, experts: Sequence[int]) -> Visit:
         at = self._index.layers[layer]
-        visit = _StagedVisit(self._stager, at.blob_bytes)
-        for expert in experts:
-            visit.submit(self._index.offset(layer, expert), at.stride)
-        return visit
+        jobs = [self.stager.submit(self._index.offset(layer, expert), at.stride) for expert in experts]
+        return StagedVisit(self.stager, at.blob_bytes, jobs)
 
     def check(self) -> None:
-        self._file.check()
+        self.file.check()
 
     def close(self) -> None:
-        self._stager.close()
-        self._file.close()
+        self.stager.close()
+        self.file.close()
 
 
-class _StagedVisit:
-    def __init__(self, stager: Stager, num_bytes: int) -> None:
+class StagedVisit:
+    """Blobs of `num_bytes` out of the stager's buffers, in the order of their jobs."""
+
+    def __init__(self, stager: Stager, num_bytes: int, jobs: Sequence[Job]) -> None:
         self._stager = stager
         self._num_bytes = num_bytes
-        self._jobs: list[Job] = []
+        self._jobs = jobs
         self._used = 0
-
-    def submit(self, offset: int, num_bytes: int) -> None:
-        self._jobs.append(self._stager.submit(offset, num_bytes))
 
     def next_blob(self) -> Bytes:
         if self._used:

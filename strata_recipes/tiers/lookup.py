@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 
+from strata_recipes.files.pace import Pace
 from strata_recipes.files.source import Bytes
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.tiers.blobs import BlobTier
-from strata_recipes.tiers.file_tier import FileTier, Visit
+from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier, Visit
 
 Check = Callable[[int, int, Bytes], None]  # (layer, expert, blob): raises where these are not the pack's bytes
 
@@ -22,17 +23,33 @@ class TierCounters:
     ram_hits: int = 0
     file_hits: int = 0
     file_bytes: int = 0
+    staged_bytes: int = 0  # payload from RAM and file: what a card's ring takes
     touched: set[tuple[int, int]] = field(default_factory=set)  # pairs of the file tier, each once
 
 
 class ExpertTiers:
-    """All experts of a pack, each in its tier. `file` is None where none is left to the file."""
+    """All experts of a pack, each in its tier. `file` is None where none is left to the file.
 
-    def __init__(self, index: PackIndex, vram: BlobTier, ram: BlobTier, file: FileTier | None, check: Check | None = None) -> None:
+    `prompt`: how a prompt reads the file where that is not `file`'s way; it is closed with the others. `up`: the link that RAM
+    blobs pass where a card's is stood in for; those of the file have passed it when they come.
+    """
+
+    def __init__(
+        self,
+        index: PackIndex,
+        vram: BlobTier,
+        ram: BlobTier,
+        file: FileTier | None,
+        check: Check | None = None,
+        prompt: StagedTier | None = None,
+        up: Pace | None = None,
+    ) -> None:
         self.index = index
         self.vram = vram
         self.ram = ram
         self.counters = TierCounters()
+        self.prompt = prompt
+        self._up = up
         self._file = file
         self._check_blob = check
 
@@ -40,10 +57,17 @@ class ExpertTiers:
         """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step."""
         if any(a >= b for a, b in zip(experts, experts[1:], strict=False)):
             raise ValueError(f"experts {list(experts)} of layer {layer} are not in ascending order")
-        in_file = [expert for expert in experts if not self._resident(layer, expert)]
-        with closing(self._visit(layer, in_file)) as visit:
+        yield from self.through(layer, experts, self._visit(layer, self.in_file(layer, experts)))
+
+    def through(self, layer: int, experts: Sequence[int], visit: Visit) -> Iterator[tuple[int, Bytes]]:
+        """The same, the file's blobs out of a visit that was begun for exactly those; it ends with the iteration."""
+        with closing(visit):
             for expert in experts:
                 yield expert, self._blob(layer, expert, visit)
+
+    def in_file(self, layer: int, experts: Iterable[int]) -> list[int]:
+        """Those that no memory holds."""
+        return [expert for expert in experts if not self._resident(layer, expert)]
 
     def take_counters(self) -> TierCounters:
         """The counters since the last call; they start again from nothing."""
@@ -57,6 +81,11 @@ class ExpertTiers:
             pairs = {(la, ex) for la in range(g.num_layers) for ex in range(g.num_experts) if not self._resident(la, ex)}
         return sum(self.index.layers[layer].stride for layer, _ in pairs)
 
+    def will_need(self, offset: int, num_bytes: int) -> None:
+        """Has the kernel read a range of the file ahead, where experts are read through a mapping."""
+        if isinstance(self._file, MappedTier):
+            self._file.will_need(offset, num_bytes)
+
     def check(self) -> None:
         """FileError if the file tier's file was cut, rewritten or replaced."""
         if self._file:
@@ -64,6 +93,8 @@ class ExpertTiers:
 
     def close(self) -> None:
         try:
+            if self.prompt and self.prompt is not self._file:
+                self.prompt.close()  # first: its threads read the mapping of the other
             if self._file:
                 self._file.close()
         finally:
@@ -86,9 +117,12 @@ class ExpertTiers:
             return self.vram.blob(layer, expert)
         if (layer, expert) in self.ram:
             self.counters.ram_hits += 1
-            return self.ram.blob(layer, expert)
+            self.counters.staged_bytes += self.index.layers[layer].blob_bytes
+            with self._up.passing(self.index.layers[layer].blob_bytes) if self._up else nullcontext():
+                return self.ram.blob(layer, expert)
         blob = visit.next_blob()
         self.counters.file_hits += 1
+        self.counters.staged_bytes += self.index.layers[layer].blob_bytes
         self.counters.file_bytes += self.index.layers[layer].stride
         self.counters.touched.add((layer, expert))
         if self._check_blob:

@@ -6,6 +6,7 @@ the taker gets exactly the one that it asks for.
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import deque
@@ -52,6 +53,7 @@ class Stager:
         self._buffer_bytes = buffer_bytes
         self._buffers = [AlignedBuffer(buffer_bytes, ALIGNMENT) for _ in range(num_buffers)]
         self._lines: list[deque[Job]] = [deque() for _ in range(num_buffers)]  # by buffer; the first of a line has the buffer
+        self._startable: list[tuple[int, Job]] = []  # heap by number: first in their lines; those skipped meanwhile are passed over
         self._submitted = 0
         self._changed = threading.Condition()
         self._stopping = False
@@ -68,8 +70,11 @@ class Stager:
             self._refuse_stopped()
             job = Job(self._submitted, offset, num_bytes)
             self._submitted += 1
-            self._line(job).append(job)
-            self._changed.notify_all()
+            line = self._line(job)
+            line.append(job)
+            if line[0] is job:
+                heapq.heappush(self._startable, (job.number, job))
+                self._changed.notify_all()
         return job
 
     def take(self, job: Job) -> Bytes:
@@ -99,12 +104,20 @@ class Stager:
             if job.state in (State.queued, State.ready, State.taken):
                 self._finish(job)
 
+    def settle(self) -> None:
+        """Waits until no read is under way: what was skipped while it was read is then counted."""
+        with self._changed:
+            while any(line and line[0].state is State.reading for line in self._lines):
+                self._refuse_stopped()
+                self._changed.wait(WAIT_S)
+
     def close(self) -> None:
         """Cancels what is queued and ends the threads; closing twice is nothing."""
         with self._changed:
             self._stopping = True
             for line in self._lines:
                 line.clear()
+            self._startable.clear()
             self._changed.notify_all()
         until = time.monotonic() + JOIN_S
         for thread in self._threads:
@@ -126,11 +139,11 @@ class Stager:
         """The oldest job that is first in its line and not yet read; None when it is time to end."""
         with self._changed:
             while not self._stopping:
-                first = [line[0] for line in self._lines if line and line[0].state is State.queued]
-                if first:
-                    job = min(first, key=lambda job: job.number)
-                    job.state = State.reading
-                    return job
+                while self._startable:
+                    _, job = heapq.heappop(self._startable)
+                    if job.state is State.queued:
+                        job.state = State.reading
+                        return job
                 self._changed.wait(WAIT_S)
             return None
 
@@ -150,8 +163,11 @@ class Stager:
         if self._poison and job.state in (State.ready, State.taken):
             self._bytes(job)[:] = POISON
         line = self._line(job)
+        had_buffer = bool(line) and line[0] is job
         if job in line:  # not so after close
             line.remove(job)
+        if had_buffer and line:
+            heapq.heappush(self._startable, (line[0].number, line[0]))
         job.state = State.done
         self._changed.notify_all()
 

@@ -84,11 +84,18 @@ def test_another_pc_is_emulated_and_said_so(inside: Strata) -> None:
 
 
 def test_a_sweep_gives_each_job_its_folder_and_goes_on_after_a_refusal(inside: Strata) -> None:
-    done = inside("-m", "experts=mapped,resident", "prefill=layer_major,chunked", "decode.max_new_tokens=1")
+    done = inside(
+        "-m",
+        "experts=mapped,resident",
+        "prefill=layer_major,chunked",
+        "prefill.super_chunk=16",
+        "prefill.chunk=16",
+        "decode.max_new_tokens=1",
+    )
     assert done.code == 2
     states = [json.loads(path.read_text())["state"] for path in done.folders]
     assert states.count("done") == 2
-    assert "layer_major" in done.err
+    assert "prefill.super_chunk=16 does not go with prefill.order=chunked" in done.err
 
 
 def test_logits_are_written_where_asked(inside: Strata) -> None:

@@ -45,7 +45,7 @@ def refused(done: Done, code: int, *words: str) -> None:
         (("hardware=rtx3060_6gb", "hardware.gpu.vram=64MiB", "model.scale_of=null", "hardware.gpu.reserve=63MiB"), ("MiB", "vram")),
         (("kv=int8",), ("kv", "int8")),
         (("model=qwen38_flash_next_q2_0", "hardware=h200"), ("mode=plan",)),
-        (("prefill=layer_major", "emulate.links=throttle"), ("layer_major", "throttle")),
+        (("prefill=chunked", "prefill.super_chunk=whole"), ("prefill.super_chunk", "chunked")),
     ],
 )
 def test_config_and_plan(inside: Strata, words: tuple[str, ...], expected: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from pathlib import Path
@@ -10,19 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strata_recipes.config.choices import ExpertsMode, FileIo, KvFormat
+from strata_recipes.config.choices import ExpertsMode, FileIo, KvFormat, Order, Residuals
 from strata_recipes.config.schema import Config, Model, Startup
 from strata_recipes.decide import build_plan
 from strata_recipes.engine.session import Session
-from strata_recipes.machine.facts import Cpu, Drive, Machine
+from strata_recipes.machine.facts import Cpu, Drive, Gpu, Machine
 from strata_recipes.pack.reader import Pack
 from strata_recipes.pack.sources import open_source
 from strata_recipes.pack.writer import build_pack
 from strata_recipes.plan.plan import Plan
-from strata_recipes.units import GiB
+from strata_recipes.units import GiB, MiB
 
 DATA = Path(__file__).parents[1] / "data"
 MACHINE = Machine("test", "linux", 16 * GiB, 12 * GiB, Cpu(1, 1e10, 1e10), None, Drive(1e9, 1e9, 1e9))
+
+WITH_CARD = dataclasses.replace(MACHINE, gpu=Gpu("card", "8.6", 64 * MiB, 64 * MiB, 1e11, 1e12, 1e10))  # its VRAM is an arena here
 
 
 def pack_tiny(name: str, folder: Path) -> Path:
@@ -39,6 +42,14 @@ def plan_for(
     ram_budget: int | None = None,
     file_io: str = "auto",
     chunk: int | str = "auto",
+    order: str = "chunked",
+    super_chunk: int | str = "auto",
+    residuals: str = "auto",
+    prefetch: bool = True,
+    direct: bool | str = False,
+    direct_min: float = 0.5,
+    warm: bool = False,
+    machine: Machine = MACHINE,
     prompt: int = 40,
     new: int = 48,
     verify: bool = False,
@@ -49,7 +60,10 @@ def plan_for(
     config.experts.mode, config.experts.slots, config.experts.file_io = ExpertsMode(mode), slots, FileIo(file_io)
     config.experts.ram_budget, config.experts.verify = ram_budget, verify
     config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
-    return build_plan(config, MACHINE, pack.index, prompt)
+    config.prefill.order, config.prefill.super_chunk, config.prefill.residuals = Order(order), super_chunk, Residuals(residuals)
+    config.prefill.prefetch, config.prefill.direct = prefetch, direct
+    config.prefill.direct_min, config.prefill.warm = direct_min, warm
+    return build_plan(config, machine, pack.index, prompt)
 
 
 def oracle(name: str) -> dict[str, NDArray[Any]]:

@@ -91,7 +91,7 @@ def test_figures_of_a_run(file_io: str, tiny: Pack) -> None:
     assert started.figures.strategy == plan.startup.strategy == "mapped" and started.figures.fallback is None
     assert [p.done_bytes for p in seen] == [13824 * i for i in range(1, 21)] + [13824 * i for i in range(1, 31)]
     assert {(p.step, p.total_bytes) for p in seen} == {("fill", 20 * 13824), ("copy", 30 * 13824)}
-    reading = {"buffered": "through their mapping", "direct": "direct, 2 threads with a buffer of 16384 bytes each"}[file_io]
+    reading = {"buffered": "through their mapping", "direct": "direct, by 2 threads into 2 buffers of 16384 bytes"}[file_io]
     assert started.reading == f"46 experts of experts.bin are read {reading}"
     assert started.recheck is not None
     assert (started.recheck.planned, started.recheck.available_bytes, started.recheck.threshold_bytes) == (

@@ -16,6 +16,7 @@ from strata_recipes.modes.prepare import prepare
 
 BASE = ("model=qwen38_flash_next_q2_0", "decode.max_new_tokens=64")
 SMALL, ROOMY = "hardware=rtx3060_6gb", "hardware=h200"  # a geometry twice as large does not fit the laptop
+LAYER_MAJOR = ("prefill.order=layer_major", "kv.max_context=4096")
 PROMPT = ("workload=synthetic", "workload.tokens=4_000")
 
 # Where files lie, and what things are called: no decision hangs on them. Each is printed or recorded, and tested there.
@@ -37,7 +38,7 @@ CHANGES: dict[str, list[str]] = {
     "hardware.available": ["hardware.available=16GiB"],
     "hardware.headroom": ["hardware.headroom=6GiB"],
     "hardware.cpu.cores": ["hardware.cpu.cores=4"],
-    "hardware.cpu.bandwidth": ["hardware.cpu.bandwidth=1GB/s"],
+    "hardware.cpu.bandwidth": ["hardware.cpu.bandwidth=1GB/s", "experts.mode=budget", "experts.ram_budget=10GiB"],
     "hardware.cpu.flops": ["hardware.cpu.flops=1e9", "hardware.gpu.vram=0"],
     "hardware.gpu.vram": ["hardware.gpu.vram=8GiB"],
     "hardware.gpu.free": ["hardware.gpu.free=5.5GiB"],
@@ -57,7 +58,7 @@ CHANGES: dict[str, list[str]] = {
     "model.dense": ["model.dense=Q4_0"],
     "model.seed": ["model.seed=3"],
     "model.skew": ["model.skew=1.2"],
-    "experts.mode": ["experts.mode=mapped"],
+    "experts.mode": ["experts.mode=full_arena"],
     "experts.slots": ["experts.slots=7"],
     "experts.ram_budget": ["experts.ram_budget=3GiB"],
     "experts.file_io": ["experts.file_io=buffered"],
@@ -69,8 +70,15 @@ CHANGES: dict[str, list[str]] = {
     "startup.copy_batch": ["startup.copy_batch=3"],
     "startup.threads": ["startup.threads=2"],
     "startup.depth": ["startup.depth=3"],
-    "prefill.order": ["prefill.order=layer_major"],
+    "prefill.order": ["prefill.order=chunked"],
     "prefill.chunk": ["prefill.chunk=64"],
+    "prefill.super_chunk": ["prefill.super_chunk=1024", *LAYER_MAJOR],
+    "prefill.residuals": ["prefill.residuals=host", *LAYER_MAJOR],
+    "prefill.margin": ["prefill.margin=0.4GiB", *LAYER_MAJOR],
+    "prefill.prefetch": ["prefill.prefetch=false", *LAYER_MAJOR, "experts=mapped"],
+    "prefill.direct": ["prefill.direct=false", *LAYER_MAJOR, "experts=mapped", "experts.file_io=buffered"],
+    "prefill.direct_min": ["prefill.direct_min=0.25", "prefill.direct=true", "experts=mapped", "experts.file_io=buffered"],
+    "prefill.warm": ["prefill.warm=true", "prefill.direct=false", "experts=mapped", "experts.file_io=buffered"],
     "decode.sampler": ["decode=sample"],
     "decode.max_new_tokens": ["decode.max_new_tokens=3"],
     "decode.stop_at_eos": ["decode.stop_at_eos=false"],

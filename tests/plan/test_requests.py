@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.config.choices import Arithmetic, EmulateLinks, EmulateRam, ExpertsMode, FileIo, Order, Sampler, Template
+from strata_recipes.config.choices import Arithmetic, EmulateRam, ExpertsMode, FileIo, Order, Residuals, Sampler, Template
 from strata_recipes.config.schema import Compute, Config, Decode, Emulate, Experts, Message, Model, Prefill, Workload
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
@@ -26,9 +26,9 @@ def plan(config: Config, tokens: int = 100, **facts: Any) -> Plan:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (dict(prefill=Prefill(Order.layer_major)), "prefill.order=layer_major is not built"),
+        (dict(prefill=Prefill(Order.chunked, super_chunk=512)), "prefill.super_chunk=512 does not go with prefill.order=chunked"),
+        (dict(prefill=Prefill(Order.chunked, residuals=Residuals.host)), "prefill.residuals=host does not go with"),
         (dict(emulate=Emulate(ram=EmulateRam.cgroup), model=Model(scale_of="big")), "emulate.ram=cgroup does not go with the scale model"),
-        (dict(emulate=Emulate(links=EmulateLinks.throttle)), "emulate.links=throttle is not built"),
         (dict(experts=Experts(ExpertsMode.mapped, ram_budget=5)), "does not go with experts.mode=mapped"),
         (dict(experts=Experts(slots=97)), "more than the model's 96 experts"),
         (dict(decode=Decode(temperature=0.5)), "decode.temperature=0.5 does not go with decode.sampler=greedy"),
@@ -51,6 +51,7 @@ def test_refused(groups: dict[str, Any], message: str) -> None:
         (dict(ram_bytes=1 << 20), {}, r"hardware\.available=.* is more than hardware\.ram=1\.00 MiB"),
         (dict(gpu=Gpu("old", "7.5", 1 << 30, 1 << 30, 1, 1, 1)), dict(compute=Compute(Arithmetic.bf16)), "capability 8.0, old has 7.5"),
         ({}, dict(workload=Workload(tokens=5, template=Template.chat)), "which is token ids already"),
+        (dict(gpu=None), dict(prefill=Prefill(residuals=Residuals.vram)), "residuals=vram wants a GPU, pc has none"),
     ],
 )
 def test_refused_on_that_pc(facts: dict[str, Any], groups: dict[str, Any], message: str) -> None:
@@ -59,7 +60,8 @@ def test_refused_on_that_pc(facts: dict[str, Any], groups: dict[str, Any], messa
 
 
 def test_all_faults_come_at_once() -> None:
-    config = dataclasses.replace(small_config(), emulate=Emulate(links=EmulateLinks.throttle), prefill=Prefill(Order.layer_major))
+    asked = Prefill(Order.chunked, super_chunk="whole", residuals=Residuals.host)
+    config = dataclasses.replace(small_config(), prefill=asked)
     with pytest.raises(ConfigError) as caught:
         plan(config, tokens=0)
     assert len(caught.value.faults) == 3 and "the prompt is empty" in caught.value.faults[2]

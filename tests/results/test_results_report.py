@@ -5,11 +5,13 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from strata_recipes.plan.plan import PrefillPlan
 from strata_recipes.results.figures import figures
-from strata_recipes.results.metrics import Metrics
+from strata_recipes.results.metrics import Metrics, PrefillMetrics
 from strata_recipes.results.readme import readme
 from strata_recipes.results.report import final_table
 from strata_recipes.results.status import DONE, ended
+from strata_recipes.units import GiB
 
 
 def shown(plan, metrics) -> str:
@@ -36,6 +38,14 @@ def test_the_figures_are_those_of_plan_and_metrics(plan, metrics):
         ("decode", "written"): "64 tokens in 2.0 s, 32.0 tokens/s",
         ("decode", "expert look-ups"): "50.0% VRAM, 30.0% RAM, 20.0% file",
     }
+
+
+def test_a_layer_major_prompt_tells_its_passes_and_bytes(plan, metrics):
+    read = PrefillMetrics("layer_major", 900, 1.0, 900.0, 3 * GiB, 2 * GiB, 4 * GiB, super_chunks=2)
+    planned = replace(plan, prefill=PrefillPlan("layer_major", 64, 900, 512, "host"))
+    found = {figure.name: figure.value for figure in figures(planned, replace(metrics, prefill=read))}
+    assert found["order"] == "layer_major, chunks of 64 tokens, 2 passes of 512 tokens over the layers"
+    assert found["experts from the file"] == "3.00 GiB (2.00 GiB touched, 4.00 GiB in one pass of all)"
 
 
 def test_the_last_table_says_where_the_results_lie_and_what_is_emulated(plan, metrics):

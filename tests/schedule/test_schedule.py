@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strata_recipes.schedule.prefill import Half, chunked_visits, chunks
+from strata_recipes.schedule.prefill import Half, chunked_visits, chunks, layer_major_visits
 from strata_recipes.schedule.startup import batches, default_order, layers, startup_schedule
 from tests.plan.cases import small_index
 
@@ -20,6 +20,33 @@ def test_chunked_order_covers_everything_once_and_in_order(layers: int, tokens: 
         # a chunk goes down the layers, mixer before experts; then the next chunk
         assert (earlier.start, earlier.layer, earlier.half is Half.experts) < (later.start, later.layer, later.half is Half.experts)
     assert all(v.start % chunk == 0 and 0 < v.stop - v.start <= chunk for v in visits)
+
+
+@given(st.integers(1, 5), st.integers(0, 200), st.integers(1, 40), st.integers(1, 6))
+def test_layer_major_order_is_the_same_mixer_visits_and_one_experts_visit_a_layer(la: int, tokens: int, chunk: int, factor: int) -> None:
+    visits, chunked = list(layer_major_visits(la, tokens, chunk, chunk * factor)), list(chunked_visits(la, tokens, chunk))
+    mixers = [[v for v in found if v.half is Half.mixer] for found in (visits, chunked)]
+    assert set(mixers[0]) == set(mixers[1]) and len(mixers[0]) == len(mixers[1])
+    for layer in range(la):  # token order in each layer, whose states move on with it
+        assert [v for v in mixers[0] if v.layer == layer] == [v for v in mixers[1] if v.layer == layer]
+    done: dict[int, int] = {-1: tokens}
+    mixed = [0] * la
+    for v in visits:
+        if v.half is Half.mixer:
+            assert done.get(v.layer - 1, 0) >= v.stop  # the layer below has read these tokens
+            mixed[v.layer] = v.stop
+        else:
+            assert (v.start, v.stop) == (done.get(v.layer, 0), mixed[v.layer])
+            done[v.layer] = v.stop
+    assert all(done.get(layer, 0) == tokens for layer in range(la))
+    assert len(visits) - len(mixers[0]) == la * -(-tokens // (chunk * factor))
+    if tokens <= chunk or factor == 1:
+        assert visits == chunked
+
+
+def test_a_super_chunk_off_the_grid_is_refused() -> None:
+    with pytest.raises(ValueError, match="30 tokens is no multiple of the chunk of 16"):
+        list(layer_major_visits(2, 50, 16, 30))
 
 
 @pytest.mark.parametrize(("tokens", "spans"), [(0, 0), (1, 1), (6, 1), (7, 1), (8, 2), (14, 2), (15, 3)])
