@@ -27,6 +27,14 @@ class ExpertsMode(Enum):
     mapped = "mapped"
 
 
+class Device(Enum):
+    """What computes: a card where the plan has one and this PC too, or the CPU in its stead."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 class FileIo(Enum):
     auto = "auto"
     buffered = "buffered"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata_recipes.config.choices import (
     Arithmetic,
+    Device,
     EmulateLinks,
     EmulateRam,
     ExpertsMode,
@@ -213,6 +214,7 @@ class Kv:
 class Compute:
     arithmetic: Arithmetic = Arithmetic.f32
     threads: AutoCount = leaf("count", "auto", auto=True, low=1)
+    device: Device = Device.auto  # auto: the card that is here, where the planned PC has one
 
 
 @dataclass

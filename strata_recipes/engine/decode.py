@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.engine.walk import Walk
+from strata_recipes.model.experts import Experts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.schedule.prefill import token_visits
@@ -63,6 +64,7 @@ class DecodeResult:
 
 def decode(
     model: Qwen4Exp,
+    experts: Experts,
     tiers: ExpertTiers,
     state: SequenceState,
     logits: Logits,
@@ -78,7 +80,7 @@ def decode(
     times = np.zeros(3)
     while (stop := _stop(tokens, limits)) is None:
         if tokens:
-            logits, took = _step(model, tiers, state, tokens[-1])
+            logits, took = _step(model, experts, tiers, state, tokens[-1])
             times += took
         tokens.append(sample(logits))
         on_token(tokens[-1])
@@ -93,10 +95,12 @@ def _stop(tokens: list[int], limits: Limits) -> Stop | None:
     return Stop.context if len(tokens) >= limits.room else None
 
 
-def _step(model: Qwen4Exp, tiers: ExpertTiers, state: SequenceState, token: int) -> tuple[Logits, tuple[float, float, float]]:
+def _step(
+    model: Qwen4Exp, experts: Experts, tiers: ExpertTiers, state: SequenceState, token: int
+) -> tuple[Logits, tuple[float, float, float]]:
     """Logits [vocab] after one more token, and the seconds of its phases."""
     at = state.num_tokens
-    walk = Walk(model, tiers, tiers.index, state, np.array([token], np.int64), at)
+    walk = Walk(model, experts, tiers, state, np.array([token], np.int64), at)
     for visit in token_visits(model.geometry.num_layers, at):
         walk.do(visit)
     logits = walk.logits((at, at + 1), every=False, last=True)[0]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.walk import Walk
 from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
+from strata_recipes.model.experts import Experts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.plan.plan import PrefillPlan
@@ -21,6 +24,7 @@ from strata_recipes.tiers.lookup import ExpertTiers
 from strata_recipes.tiers.prompt_path import PromptPath
 
 Logits = NDArray[np.float32]
+MakeKept = Callable[[int, int], KeptStreams]
 
 
 class Cancelled(StrataError):
@@ -71,6 +75,7 @@ class PrefillResult:
 
 def prefill(
     model: Qwen4Exp,
+    experts: Experts,
     tiers: ExpertTiers,
     state: SequenceState,
     ids: NDArray[np.int64],
@@ -80,16 +85,21 @@ def prefill(
     on_chunk: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
     ring: bool = False,
+    kept: MakeKept = lambda start, stop: StreamsInPlace(),
 ) -> PrefillResult:
     """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit.
 
-    `ring`: the plan counts a card's ring, through which all blobs that no slot holds pass.
+    `ring`: the plan counts a card's ring, through which all blobs that no slot holds pass. `kept`: makes the place of a super-chunk's
+    residual streams.
     """
     before, began, passes, rows = process_use(), time.perf_counter(), 0, []
     tiers.take_counters()
     visits = [prefill_visits(plan, model.geometry.num_layers, ids.size) for _ in range(2)]
-    with PromptPath(tiers, expert_layers(visits[1]), prefetch=plan.prefetch, warm=tiers.will_need if plan.warm else None) as path:
-        walk = Walk(model, path, tiers.index, state, ids, tile_rows=plan.chunk)
+    with ExitStack() as opened:
+        warm = tiers.will_need if plan.warm else None
+        path = opened.enter_context(PromptPath(tiers, expert_layers(visits[1]), prefetch=plan.prefetch, warm=warm))
+        walk = Walk(model, experts, path, state, ids, kept=kept)
+        opened.callback(walk.close)
         for visit in visits[0]:
             if cancelled():
                 raise Cancelled(f"stopped in layer {visit.layer}, at token {visit.start} of {ids.size}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,18 +15,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from strata_recipes.engine.card import Card
 from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
+from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import ConfigError, DeviceError
 from strata_recipes.machine.cores import usable_cores
+from strata_recipes.model.experts import CpuExperts, Experts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
+from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import BLOBS, RING, SLOTS, START
+from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, RING, SLOTS, STAGE_SLOTS, START, expert_row_bytes
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
@@ -45,6 +50,14 @@ class MemoryFigures:
     vram_budget_bytes: int
     ram_peak_bytes: int
     ram_budget_bytes: int
+
+
+@dataclass(frozen=True)
+class StartParts:
+    """Seconds of a start before its copies."""
+
+    device_s: float = 0.0  # a card's context, its self-test
+    dense_s: float = 0.0  # the dense weights
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,9 @@ class Session:
         self._before = process_use()
         self._sample = partial(sample, decode=plan.decode, rng=generator(plan.decode))
         self._model: Qwen4Exp | None = None
+        self._experts: Experts | None = None
+        self._card: Card | None = None
+        self.took = StartParts()
         self._started: StartedTiers | None = None
         self._state: SequenceState | None = None
         self._last: Logits | None = None
@@ -82,9 +98,9 @@ class Session:
         try:
             self._take_parts()
             self.threads = self._set_threads()
-            self._model = Qwen4Exp(self.pack, plan.compute.arithmetic, plan.kv.format, plan.kv.max_context, plan.compute.threads)
+            self._load()
             order = self.pack.order() if self._order is None else self._order
-            self._started = start(plan, self.pack, order, self.ledger, self._hooks, poison=self._poison)
+            self._started = start(plan, self.pack, order, self.ledger, self._hooks, card=self._card, poison=self._poison)
             self._opened.callback(self._started.tiers.close)
         except BaseException:
             self.close()
@@ -96,7 +112,7 @@ class Session:
 
     def close(self) -> None:
         """Gives everything back; closing twice is nothing."""
-        self._state = self._last = self._model = None
+        self._state = self._last = self._model = self._experts = None
         self._opened.close()
 
     @property
@@ -117,12 +133,23 @@ class Session:
         """Reads a prompt into a new sequence. `logits`: none, last or all. Cancelled or failed, the sequence is given up."""
         tokens = self._checked(ids)
         self._state = self._last = None  # the old sequence's memory, before the new one's
-        model, tiers = self._ready(), self.started.tiers
+        model, experts = self._ready()
+        tiers = self.started.tiers
         tiers.check()
         state = self._new_state(model)
         ring = self.plan.vram.part(RING) > 0
         result = prefill(
-            model, tiers, state, tokens, self.plan.prefill, keep=Keep(logits), on_chunk=on_chunk, cancelled=cancelled, ring=ring
+            model,
+            experts,
+            tiers,
+            state,
+            tokens,
+            self.plan.prefill,
+            keep=Keep(logits),
+            on_chunk=on_chunk,
+            cancelled=cancelled,
+            ring=ring,
+            kept=self._kept,
         )
         self._state, self._last = state, result.last
         return result
@@ -132,13 +159,13 @@ class Session:
         state, last = self._state, self._last
         if state is None or last is None:
             raise RuntimeError("there is no prompt to continue: read one first")
-        plan, model, tiers = self.plan, self._ready(), self.started.tiers
+        (model, experts), plan, tiers = self._ready(), self.plan, self.started.tiers
         tiers.check()
         self._state = self._last = None
         wanted = plan.decode.max_new_tokens if max_new_tokens is None else max_new_tokens
         eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
-        return decode(model, tiers, state, last, self._sample, limits, on_token=on_token)
+        return decode(model, experts, tiers, state, last, self._sample, limits, on_token=on_token)
 
     def checksums(self) -> tuple[Checksums, Checksums]:
         """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""
@@ -153,7 +180,7 @@ class Session:
             major_faults=since(now.major_faults, before.major_faults),
             pages_in=since(now.pages_in, before.pages_in),
             pages_out=since(now.pages_out, before.pages_out),
-            vram_peak_bytes=use.vram.peak_bytes,
+            vram_peak_bytes=use.vram.peak_bytes if self._card is None else self._card.peak_bytes(),
             vram_budget_bytes=use.vram.limit_bytes,
             ram_peak_bytes=use.ram.peak_bytes,
             ram_budget_bytes=use.ram.limit_bytes,
@@ -193,10 +220,44 @@ class Session:
             )
         return tokens
 
-    def _ready(self) -> Qwen4Exp:
-        if self._model is None:
+    def _load(self) -> None:
+        """The model's dense half, and what runs its experts: on the card where the plan says so."""
+        plan, index, began = self.plan, self.pack.index, time.perf_counter()
+        if plan.compute.runs_on == "cuda":
+            self._card = Card(plan, index, self._hooks.note, self._hooks.log)
+        opened = time.perf_counter()
+        device = torch.device("cpu") if self._card is None else self._card.device
+        self._model = Qwen4Exp(self.pack, plan.compute.arithmetic, plan.kv.format, plan.kv.max_context, plan.compute.threads, device)
+        if self._card is None:
+            self._experts = CpuExperts(index, plan.compute.arithmetic, plan.prefill.chunk)
+        else:
+            self._experts = self._cuda_experts(index, device)
+        self.took = StartParts(opened - began, time.perf_counter() - opened)
+
+    def _cuda_experts(self, index: PackIndex, device: torch.device) -> Experts:
+        from strata_recipes.model.cuda_experts import CudaExperts  # numba-cuda's import is for those who have a card
+        from strata_recipes.tiers.ring import Ring
+
+        plan = self.plan
+
+        def in_ram(layer: int, expert: int) -> bool:
+            return (layer, expert) in self.started.tiers.ram
+
+        ring = Ring(STAGE_SLOTS, plan.vram.part(RING) // STAGE_SLOTS, device, in_ram)
+        self._opened.callback(ring.close)
+        rows = plan.vram.part(EXPERT_ROWS) // expert_row_bytes(index.geometry)
+        return CudaExperts(index, plan.compute.arithmetic, ring, rows, device)
+
+    def _kept(self, start: int, stop: int) -> KeptStreams:
+        g, card = self.pack.index.geometry, self._card
+        if card is None or self.plan.prefill.residuals != "host":
+            return StreamsInPlace()
+        return StreamsInRam(start, stop - start, g.streams * g.hidden, card.device, card.locks)
+
+    def _ready(self) -> tuple[Qwen4Exp, Experts]:
+        if self._model is None or self._experts is None:
             raise RuntimeError("the session is closed")
-        return self._model
+        return self._model, self._experts
 
     def _new_state(self, model: Qwen4Exp) -> SequenceState:
         state = model.new_state(self.plan.kv.max_context)

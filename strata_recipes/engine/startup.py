@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from strata_recipes.engine.card import Card
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.prompt_tier import prompt_tier, stage, staged_tier
 from strata_recipes.engine.readers import Readers
 from strata_recipes.engine.startup_mapped import copy_mapped
-from strata_recipes.engine.startup_steps import Step, Steps, Timings
+from strata_recipes.engine.startup_steps import RamStep, Step, Steps, Timings
 from strata_recipes.engine.startup_unbuffered import DirectHandles, Refused, copy_unbuffered, open_handles, stage_bytes
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import DeviceError, PackError
@@ -21,6 +24,9 @@ from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.budget import START
 from strata_recipes.plan.plan import Plan
 from strata_recipes.schedule.startup import Extent, extents, startup_schedule
+from strata_recipes.tiers.blobs import BlobTier
+from strata_recipes.tiers.cuda_memory import LockedSlices
+from strata_recipes.tiers.cuda_slots import CudaSlots
 from strata_recipes.tiers.file_tier import FileTier, MappedTier
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.lookup import ExpertTiers
@@ -45,6 +51,7 @@ class StartupFigures:
     cached_bytes: int | None  # of the ranges to read, before the start
     extents: int
     fallback: str | None
+    pinning_s: float | None = None  # that the start waited for page-locking after its copies; None: no card
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,9 @@ class StartedTiers:
     reading: str  # how the file tier is read, in one line for the log
 
 
-def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *, poison: bool = False) -> StartedTiers:
+def start(
+    plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *, card: Card | None = None, poison: bool = False
+) -> StartedTiers:
     """Fills the slots, copies the RAM blobs, opens the file tier. Nothing is left behind when it fails or is interrupted."""
     _check_plan(plan, pack, order)
     schedule = startup_schedule(pack.index, order, plan.vram_slots, plan.ram_blobs, plan.experts.ram_start)
@@ -79,22 +88,39 @@ def start(plan: Plan, pack: Pack, order: Order, ledger: Ledger, hooks: Hooks, *,
         readers = Readers(plan, pack, hooks.note)
         source = readers.mapped()
         opened.callback(source.close)
-        vram = vram_slots(schedule.fill, ledger, poison=poison)
+        vram: BlobTier | CudaSlots
+        if card is None:
+            vram = vram_slots(schedule.fill, ledger, poison=poison)
+        else:
+            vram = CudaSlots(schedule.fill, ledger, card.device, card.locks, card.note, card.later_bytes)
         opened.callback(vram.close)
         ram = ram_blobs(schedule.copy, ledger, poison=poison)
         opened.callback(ram.close)
-        steps = Steps(Step("fill", schedule.fill, vram), Step("copy", schedule.copy, ram), check, hooks)
+        locked = None if card is None else LockedSlices(ram.slices, card.locks)
+        if locked:
+            opened.callback(locked.close)
+        fill = tuple(copy for copy in schedule.fill if (copy.layer, copy.expert) in vram)
+        steps = Steps(Step("fill", fill, vram), RamStep("copy", schedule.copy, ram), check, hooks)
         rss_bytes = process_use().rss_bytes
         source, figures = _copied(plan, source, steps, ledger, opened, readers, poison)
+        pinning_s = _locked(locked, hooks)
         in_file = len(order) - len({*vram.pairs(), *ram.pairs()})  # with those that could not be read into RAM
-        file = _file_tier(plan, pack, source, readers, poison) if in_file else None
+        file = _file_tier(plan, pack, source, readers, card, poison) if in_file else None
         if file:
             opened.callback(file.close)
-        tiers = ExpertTiers(pack.index, vram, ram, file, check, prompt_tier(plan, pack, source, file, readers, poison), readers.up)
+        prompt = prompt_tier(plan, pack, source, file, readers, card, poison)
+        tiers = ExpertTiers(pack.index, vram, ram, file, check, prompt, readers.up, locked)
         opened.callback(tiers.close)
         if not isinstance(file, MappedTier):
             source.close()
-        started = StartedTiers(tiers, figures, rss_bytes, in_file, _recheck(plan, hooks, in_file), _reading(plan, pack, in_file))
+        started = StartedTiers(
+            tiers,
+            dataclasses.replace(figures, pinning_s=pinning_s),
+            rss_bytes,
+            in_file,
+            _recheck(plan, hooks, in_file),
+            _reading(plan, pack, in_file),
+        )
         opened.pop_all()
     hooks.log(started.reading)
     return started
@@ -128,6 +154,19 @@ def _copied(
         fallback=timings.fallback,
     )
     return source, figures
+
+
+def _locked(locked: LockedSlices | None, hooks: Hooks) -> float | None:
+    """Seconds that page-locking still took after the copies, beside which it ran."""
+    if locked is None:
+        return None
+    began = time.perf_counter()
+    locked.wait()
+    waited = time.perf_counter() - began
+    hooks.log(
+        f"{locked.num_bytes} bytes of RAM blobs are page-locked, in {locked.seconds:.3f} s beside the copies and {waited:.3f} s after them"
+    )
+    return waited
 
 
 def _whole(steps: Steps) -> list[Extent]:
@@ -176,11 +215,11 @@ def _opened(plan: Plan, source: MappedFile, steps: Steps, readers: Readers) -> D
     return handles
 
 
-def _file_tier(plan: Plan, pack: Pack, source: MappedFile, readers: Readers, poison: bool) -> FileTier:
+def _file_tier(plan: Plan, pack: Pack, source: MappedFile, readers: Readers, card: Card | None, poison: bool) -> FileTier:
     """What the file keeps is read as planned."""
     if plan.experts.file_io == "buffered":
         return MappedTier(source, pack.index)
-    return staged_tier(plan, pack, readers.direct(), poison)
+    return staged_tier(plan, pack, readers.direct(), card, poison)
 
 
 def _reading(plan: Plan, pack: Pack, in_file: int) -> str:

@@ -38,13 +38,14 @@ def _copy_layers(source: MappedFile, step: Step, batches: list[Batch], steps: St
                 source.will_need(later.offset, later.num_bytes)
             number += 1
             for copy in extent.copies:
-                place = step.tier.place(copy.layer, copy.expert)
-                source.read(copy.offset, copy.num_bytes, place)
-                if steps.check:
-                    steps.check(copy.layer, copy.expert, place)
+                with step.tier.receive(copy.layer, copy.expert) as place:
+                    source.read(copy.offset, copy.num_bytes, place)
+                    if steps.check:
+                        steps.check(copy.layer, copy.expert, place)
                 copied(copy.num_bytes)
         for extent in batch.extents:
             source.drop(extent.offset, extent.num_bytes)
+    step.tier.flush()
 
 
 def _trim(steps: Steps) -> None:

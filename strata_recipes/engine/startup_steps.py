@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from strata_recipes.engine.watching import Hooks, Progress
 from strata_recipes.schedule.startup import Batch, Copy
-from strata_recipes.tiers.blobs import BlobTier
+from strata_recipes.tiers.blobs import BlobTier, FilledTier
 from strata_recipes.tiers.lookup import Check
 
 Copied = Callable[[int], None]  # told the bytes that came to their place
@@ -21,6 +21,13 @@ class Step:
 
     name: str
     copies: tuple[Copy, ...]
+    tier: FilledTier
+
+
+@dataclass(frozen=True)
+class RamStep(Step):
+    """The copy: reads land in their places."""
+
     tier: BlobTier
 
 
@@ -29,7 +36,7 @@ class Steps:
     """What a start does, and how it is watched. `check`: against the pack's checksums, on the way in."""
 
     fill: Step
-    copy: Step
+    copy: RamStep
     check: Check | None
     hooks: Hooks
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from strata_recipes.engine.reading_threads import ReadingThreads, Task
-from strata_recipes.engine.startup_steps import Step, Steps, Timings, metered, num_extents
+from strata_recipes.engine.startup_steps import RamStep, Step, Steps, Timings, metered, num_extents
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import FileError
 from strata_recipes.files.aligned import AlignedBuffer
@@ -165,7 +165,7 @@ class _Fill:
     def run(self, todo: list[Batch]) -> Iterator[Copy]:
         """Yields each copy once it is in its place."""
         size = max((batch.num_bytes for batch in todo), default=0)
-        buffers = [AlignedBuffer(size, ALIGNMENT) for _ in range(min(self._depth, len(todo)))]
+        buffers = [self._steps.fill.tier.buffer(size, ALIGNMENT) for _ in range(min(self._depth, len(todo)))]
         reading: deque[list[tuple[Extent, Bytes, Task]]] = deque()
         try:
             for number, batch in enumerate(todo):
@@ -173,6 +173,7 @@ class _Fill:
                     later = number + len(reading)
                     reading.append(self._read(todo[later], buffers[later % len(buffers)].bytes))
                 yield from self._placed(reading.popleft())
+                self._steps.fill.tier.flush()  # the next read takes this buffer
                 if self._poison:
                     buffers[number % len(buffers)].bytes[: batch.num_bytes] = POISON
         finally:
@@ -197,10 +198,11 @@ class _Fill:
                 pair = f"pair {copy.index + 1} of {len(step.copies)} (layer {copy.layer}, expert {copy.expert})"
                 raise FileError(f"the fill of the slots failed at {pair}: {failed}") from failed
             for copy in extent.copies:
-                place, at = step.tier.place(copy.layer, copy.expert), copy.offset - extent.offset
-                np.copyto(place, window[at : at + copy.num_bytes])
+                at = copy.offset - extent.offset
+                blob = window[at : at + copy.num_bytes]
                 if check:
-                    check(copy.layer, copy.expert, place)
+                    check(copy.layer, copy.expert, blob)
+                step.tier.write(copy.layer, copy.expert, blob)
                 yield copy
 
 
@@ -220,7 +222,7 @@ def _read_extent(extent: Extent, into: Bytes, file: ExpertFile) -> None:
 Failures = list[tuple[Copy, FileError]]
 
 
-def _copy(threads: ReadingThreads, step: Step, todo: list[Batch], check: Check | None) -> Iterator[tuple[Extent, Failures]]:
+def _copy(threads: ReadingThreads, step: RamStep, todo: list[Batch], check: Check | None) -> Iterator[tuple[Extent, Failures]]:
     """Each extent once its blobs are in their places, with those that could not be read."""
     tasks: deque[tuple[Extent, Failures, Task]] = deque()
     for batch in todo:
@@ -234,7 +236,7 @@ def _copy(threads: ReadingThreads, step: Step, todo: list[Batch], check: Check |
         yield extent, failures
 
 
-def _read_blobs(threads: ReadingThreads, step: Step, extent: Extent, check: Check | None, failures: Failures, file: ExpertFile) -> None:
+def _read_blobs(threads: ReadingThreads, step: RamStep, extent: Extent, check: Check | None, failures: Failures, file: ExpertFile) -> None:
     """Straight into their places: the reader goes by a window of its own where the alignment does not allow it."""
     for copy in extent.copies:
         if threads.stopping:

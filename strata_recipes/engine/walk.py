@@ -5,20 +5,21 @@ Streams are kept by span between visits, so chunked and layer-major order run th
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strata_recipes.model.experts import Blobs, Routed, run_experts
+from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace
+from strata_recipes.model.experts import Blobs, Experts
 from strata_recipes.model.kept_rows import KeptRows
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.qwen4_exp import Qwen4Exp
-from strata_recipes.pack.index import PackIndex
 from strata_recipes.schedule.prefill import Half, Visit
 
 
@@ -32,36 +33,44 @@ class PhaseTimes:
 class Walk:
     """One pass of `ids`, which stand at `first` and after it in the sequence, over the layers.
 
-    `tile_rows`: rows of one expert that run at once (None: all).
+    `kept`: makes the place where a super-chunk's streams lie between its visits. Closed after the pass, whatever ends it.
     """
 
     def __init__(
         self,
         model: Qwen4Exp,
+        experts: Experts,
         blobs: Blobs,
-        index: PackIndex,
         state: SequenceState,
         ids: NDArray[np.int64],
         first: int = 0,
-        tile_rows: int | None = None,
+        kept: Callable[[int, int], KeptStreams] = lambda start, stop: StreamsInPlace(),
     ) -> None:
         self.times = PhaseTimes()
         self.kept_bytes = 0  # the most that spans kept between their visits, but for the one at work
         self._model = model
         self._blobs = blobs
-        self._index = index
+        self._run = experts
         self._state = state
         self._ids = ids
         self._first = first
-        self._tile_rows = tile_rows
         self._streams: dict[tuple[int, int], Tensor] = {}  # by span, after its last experts half
         self._mixed: dict[tuple[int, int], MixerOut] = {}  # by span, waiting for the experts half
         self._rows: KeptRows | None = None  # of a super-chunk's spans
+        self._make_kept = kept
+        self._kept: KeptStreams = StreamsInPlace()
 
     def super_chunk(self, start: int, stop: int) -> None:
         """The spans of these tokens go through the experts together, layer by layer: their rows are kept side by side."""
-        self._rows = None  # the last one's memory, before the new one's
-        self._rows = KeptRows(self._model.geometry, start, stop - start, self._model.scratch)
+        self.close()  # the last one's memory, before the new one's
+        self._kept = self._make_kept(start, stop)
+        self._rows = KeptRows(self._model.geometry, start, stop - start, self._model.device)
+
+    def close(self) -> None:
+        """Gives up what a super-chunk kept."""
+        self._rows = None
+        self._kept.close()
+        self._kept = StreamsInPlace()
 
     def do(self, visit: Visit) -> None:
         """One visit; a span's mixer comes before its experts, a layer after the layer below."""
@@ -86,36 +95,37 @@ class Walk:
         must not change the reply.
         """
         began = time.perf_counter()
-        streams = self._streams.pop(span)
+        streams = self._kept.back(self._streams.pop(span))
         rows = streams[:-1] if last else streams
         parts = [self._model.logits(rows)] if every and len(rows) else []
         if last:
             parts.append(self._model.logits(streams[-1:]))
-        values = [part.numpy() for part in parts]
+        values = [part.cpu().numpy() for part in parts]
         self.times.logits_s += time.perf_counter() - began
         return np.concatenate(values) if values else np.empty((0, self._model.geometry.vocab), np.float32)
 
     def _mixer(self, visit: Visit) -> None:
         span = (visit.start, visit.stop)
         ids = self._ids[visit.start - self._first : visit.stop - self._first]
-        streams = self._model.embed(ids) if visit.layer == 0 else self._streams.pop(span)
+        streams = self._model.embed(ids) if visit.layer == 0 else self._kept.back(self._streams.pop(span))
         out = self._model.mixer(visit.layer, streams, ids, self._state, visit.start)
-        self._mixed[span] = out if self._rows is None else self._rows.keep(visit.start, out)
+        if self._rows is not None:
+            out = self._rows.keep(visit.start, dataclasses.replace(out, streams=self._kept.keep(out.streams, visit.start)))
+        self._mixed[span] = out
 
     def _experts(self, visit: Visit) -> None:
         """Every waiting span inside the visit: together where their rows are kept side by side, so that each expert is fetched once."""
         spans = self._inside(visit, self._mixed)
         if self._rows is None:
             for span in spans:
-                self._run(self._mixed[span], visit.layer)
+                self._run(self._mixed[span], visit.layer, self._blobs, span[0])
         else:
             self.kept_bytes = max(self.kept_bytes, self._rows.num_bytes + sum(_kept(out) for out in self._mixed.values()))
-            self._run(self._rows, visit.layer)
+            self._run(self._rows, visit.layer, self._blobs, self._rows.first)
         for span in spans:
-            self._streams[span] = self._model.combine(self._mixed.pop(span))
-
-    def _run(self, rows: Routed, layer: int) -> None:
-        run_experts(rows, layer, self._index, self._blobs, self._model.compute, self._tile_rows)
+            out = self._mixed.pop(span)
+            out = dataclasses.replace(out, streams=self._kept.back(out.streams))
+            self._streams[span] = self._kept.keep(self._model.combine(out), span[0])
 
     @staticmethod
     def _inside(visit: Visit, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ Knows where a blob's parts lie, never where the blob comes from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ from strata_recipes.pack.index import LayerExperts, PackIndex
 
 
 class Blobs(Protocol):
-    """Whatever holds the experts: yields each asked one, in the order asked, its view valid until the next step."""
+    """Whatever holds the experts: yields each asked one, in order, valid until the next step: its bytes, or its slot on a card."""
 
-    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, np.ndarray]]: ...
+    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Any]]: ...
 
 
 class Routed(Protocol):
@@ -37,25 +37,36 @@ class Routed(Protocol):
     def weights(self) -> Tensor: ...  # [T, k]
     @property
     def acc(self) -> Tensor: ...  # [T, H]: what is added to
-    @property
-    def scratch(self) -> ExpertScratch: ...
 
 
-@torch.no_grad()
-def run_experts(out: Routed, layer: int, index: PackIndex, tiers: Blobs, compute: str, tile_rows: int | None = None) -> None:
-    """Add the rows' routed experts into out.acc, in float32, in ascending expert id.
+class Experts(Protocol):
+    """Runs routed experts, on whatever computes."""
 
-    An expert's rows run in tiles of at most `tile_rows` (None: all at once); neither tile nor neighbours change a row's bits.
-    """
-    groups, scratch, at = _by_expert(out.experts.numpy()), out.scratch, index.layers[layer]
-    x, weights, acc = out.x.numpy(), out.weights.numpy().reshape(-1), out.acc.numpy()
-    for (expert, blob), (asked, choices) in zip(tiers.blobs(layer, list(groups)), groups.items(), strict=True):
-        assert expert == asked, f"expert {expert} of layer {layer} came where {asked} was asked for"
-        widen_expert(blob, at, scratch, compute)
-        for tile in _tiles(choices, tile_rows):
-            rows = tile // out.experts.shape[1]
-            hidden = expert_hidden(_operand(x[rows], compute), scratch.gate, scratch.up)
-            scatter_add(acc, rows, weights[tile], project(_operand(hidden, compute), scratch.down))
+    def __call__(self, out: Routed, layer: int, blobs: Blobs, first: int = 0) -> None:
+        """Adds the rows' experts into out.acc, in float32, in ascending expert id. `first`: the position of row 0, for errors."""
+
+
+class CpuExperts:
+    """On the CPU kernels. An expert's rows run in tiles of at most `tile_rows` (None: all at once); neither tile nor neighbours
+    change a row's bits."""
+
+    def __init__(self, index: PackIndex, compute: str, tile_rows: int | None = None) -> None:
+        self._index = index
+        self._compute = compute
+        self._tile_rows = tile_rows
+        self._scratch = ExpertScratch(index.geometry)
+
+    @torch.no_grad()
+    def __call__(self, out: Routed, layer: int, blobs: Blobs, first: int = 0) -> None:
+        groups, scratch, at, compute = _by_expert(out.experts.numpy()), self._scratch, self._index.layers[layer], self._compute
+        x, weights, acc = out.x.numpy(), out.weights.numpy().reshape(-1), out.acc.numpy()
+        for (expert, blob), (asked, choices) in zip(blobs.blobs(layer, list(groups)), groups.items(), strict=True):
+            assert expert == asked, f"expert {expert} of layer {layer} came where {asked} was asked for"
+            widen_expert(blob, at, scratch, compute)
+            for tile in _tiles(choices, self._tile_rows):
+                rows = tile // out.experts.shape[1]
+                hidden = expert_hidden(_operand(x[rows], compute), scratch.gate, scratch.up)
+                scatter_add(acc, rows, weights[tile], project(_operand(hidden, compute), scratch.down))
 
 
 def _tiles(choices: np.ndarray, tile_rows: int | None) -> Iterator[np.ndarray]:

@@ -17,8 +17,8 @@ from strata_recipes.model.norm import rms_norm, unit_norm
 from strata_recipes.model.short_conv import short_conv
 from strata_recipes.model.weights import Weights
 from strata_recipes.pack.index import Geometry
+from strata_recipes.plan.budget import GDN_CHUNK
 
-_CHUNK = 64  # tokens solved at once; a triangular system of this size a head
 _GATES: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "silu": functional.silu}
 Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -60,30 +60,37 @@ def recurrent(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, 
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
-    """T tokens: q, k, v [T, V, D], log_decay and beta [T, V]; state [V, D key, D value] is moved on. Returns [T, V, D]."""
-    q, k, v = (part.transpose(0, 1) for part in (q, k, v))
-    log_decay, beta = log_decay.t(), beta.t()[:, :, None]
+    """T tokens: q, k, v [T, V, D], log_decay and beta [T, V]; state [V, D key, D value] is moved on. Returns [T, V, D].
+
+    What token i writes is what v_i adds to all that was read before it at k_i, so the corrections of C tokens solve a unit lower
+    triangular system. All chunks' systems are solved at once; only what meets the state goes chunk by chunk.
+    """
+    num_tokens = v.shape[0]
+    q, k, v = (_cut(part) for part in (q, k, v))  # [V, N, C, D]
+    log_decay, beta = (_cut(part[:, :, None]) for part in (log_decay, beta))  # [V, N, C, 1]; a token of filling changes nothing
+    total = log_decay.cumsum(2)  # log of the decay since the chunk began, the token's own included
+    between = (total - total.transpose(2, 3)).masked_fill(_future(v.shape[2], v.device), -torch.inf).exp()  # from j to i, 0 for j > i
+    grown, last = total.exp(), total[:, :, -1:]
+    system = beta * (k @ k.transpose(2, 3)) * between
+    wanted = torch.cat((beta * v, beta * grown * k), dim=3)
+    added, seen = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True).chunk(2, dim=3)
+    read, attend = grown * q, (q @ k.transpose(2, 3)) * between
+    kept, decay = (k * (last - total).exp()).transpose(2, 3), last.exp()
     out = torch.empty_like(v)
-    for start in range(0, v.shape[1], _CHUNK):
-        at = slice(start, start + _CHUNK)
-        out[:, at] = _chunk(q[:, at], k[:, at], v[:, at], log_decay[:, at], beta[:, at], state)
-    return out.transpose(0, 1)
+    for n in range(v.shape[1]):
+        written = torch.baddbmm(added[:, n], seen[:, n], state, alpha=-1)
+        out[:, n] = torch.baddbmm(attend[:, n] @ written, read[:, n], state)
+        state.mul_(decay[:, n]).baddbmm_(kept[:, n], written)
+    return out.flatten(1, 2)[:, :num_tokens].transpose(0, 1)
 
 
-def _chunk(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
-    """One chunk of C tokens, heads first: what token i writes is what v_i adds to all that was read before it at k_i,
-    so the C corrections solve a unit lower triangular system."""
-    total = log_decay.cumsum(1)[:, :, None]  # [V, C, 1]: log of the decay since the chunk began, the token's own included
-    between = (total - total.transpose(1, 2)).masked_fill(_future(v.shape[1]), -torch.inf).exp()  # decay from j to i, 0 for j > i
-    grown = total.exp()
-    system = beta * (k @ k.transpose(1, 2)) * between
-    wanted = beta * (v - grown * (k @ state))
-    written: Tensor = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
-    read = grown * (q @ state) + ((q @ k.transpose(1, 2)) * between) @ written
-    last = total[:, -1:]
-    state.mul_(last.exp()).add_((k * (last - total).exp()).transpose(1, 2) @ written)
-    return read
+def _cut(x: Tensor) -> Tensor:
+    """[T, V, D] -> [V, N, C, D], zeros after the last token; a span shorter than a chunk is one chunk of its own length."""
+    num_tokens, heads, width = x.shape
+    size = min(GDN_CHUNK, num_tokens)
+    filled = functional.pad(x, (0, 0, 0, 0, 0, -num_tokens % size))
+    return filled.transpose(0, 1).reshape(heads, -1, size, width)
 
 
-def _future(size: int) -> Tensor:
-    return torch.ones(size, size, dtype=torch.bool).triu(1)
+def _future(size: int, device: torch.device) -> Tensor:
+    return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)

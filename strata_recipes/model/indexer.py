@@ -41,7 +41,7 @@ class Indexer:
         state.pending[: joined.shape[0] % self.block] = joined[whole * self.block :]
         if whole:
             pooled = joined[: whole * self.block].view(whole, self.block, self._dim).mean(1)
-            angles = self._rope.angles(torch.arange(first, first + whole) * self.block)
+            angles = self._rope.angles(torch.arange(first, first + whole, device=x.device) * self.block)
             keys = rms_norm(pooled, self._k_norm, self._eps)[:, None]
             state.blocks[first : first + whole] = self._rope.rotate(keys, angles)[:, 0]
 
@@ -61,6 +61,8 @@ class Indexer:
         Queries with the same number of whole blocks are ranked together, each over just these: torch.topk then settles equal scores
         (a block that no index head likes scores exactly 0) as it does in the reference, query by query.
         """
+        if scores.device.type == "cuda":
+            return self._select_together(scores, start)
         chosen, row = [], 0
         while row < scores.shape[0]:
             whole = (start + row + 1) // self.block
@@ -68,3 +70,9 @@ class Indexer:
             chosen.append(scores[row:end, :whole].topk(self.num_selected, dim=1).indices)
             row = end
         return torch.cat(chosen).sort(dim=1).values
+
+    def _select_together(self, scores: Tensor, start: int) -> Tensor:
+        """All queries in one ranking: a launch a block of queries would cost more than the ranking. Equal scores fall as torch has it."""
+        whole = (torch.arange(start, start + scores.shape[0], device=scores.device) + 1) // self.block
+        unseen = torch.arange(scores.shape[1], device=scores.device) >= whole[:, None]
+        return scores.masked_fill(unseen, -torch.inf).topk(self.num_selected, dim=1).indices.sort(dim=1).values

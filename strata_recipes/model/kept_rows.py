@@ -7,20 +7,18 @@ import dataclasses
 import torch
 
 from strata_recipes.model.mixer_out import MixerOut
-from strata_recipes.model.scratch import ExpertScratch
 from strata_recipes.pack.index import Geometry
 
 
 class KeptRows:
     """Rows of up to `num_tokens` tokens from position `first` on: x and acc [T, H], experts and weights [T, k]."""
 
-    def __init__(self, g: Geometry, first: int, num_tokens: int, scratch: ExpertScratch) -> None:
+    def __init__(self, g: Geometry, first: int, num_tokens: int, device: torch.device | None = None) -> None:
         self.first = first
-        self.scratch = scratch
-        self.x = torch.empty(num_tokens, g.hidden)
-        self.acc = torch.empty(num_tokens, g.hidden)
-        self.experts = torch.empty(num_tokens, g.top_k, dtype=torch.int64)
-        self.weights = torch.empty(num_tokens, g.top_k)
+        self.x = torch.empty(num_tokens, g.hidden, device=device)
+        self.acc = torch.empty(num_tokens, g.hidden, device=device)
+        self.experts = torch.empty(num_tokens, g.top_k, dtype=torch.int64, device=device)
+        self.weights = torch.empty(num_tokens, g.top_k, device=device)
 
     @property
     def num_bytes(self) -> int:

@@ -38,7 +38,7 @@ class DeltaState:
 class NgramState:
     """The n-gram embedding of one layer."""
 
-    history: Tensor  # int64 [n - 1]: the last ids, end-of-text before the first
+    history: Tensor  # int64 [n - 1], on the CPU, where ids are hashed: the last ids, end-of-text before the first
     conv: Tensor  # [(taps - 1) * n, streams * hidden]
 
 
@@ -52,12 +52,12 @@ def kv_dtype(kv_format: str) -> torch.dtype:
 class SequenceState:
     """All states of one sequence. Each layer counts its own tokens: in layer-major order they advance apart."""
 
-    def __init__(self, g: Geometry, kv_format: str, max_context: int) -> None:
+    def __init__(self, g: Geometry, kv_format: str, max_context: int, device: torch.device | None = None) -> None:
         self.max_context = max_context
         dtype = kv_dtype(kv_format)
-        self.attention = {layer: _attention(g, dtype, max_context) for layer in g.attention_layers}
-        self.delta = {layer: _delta(g) for layer in range(g.num_layers) if not g.is_attention(layer)}
-        self.ngram = {layer: _ngram(g) for layer in g.ngram_layers}
+        self.attention = {layer: _attention(g, dtype, max_context, device) for layer in g.attention_layers}
+        self.delta = {layer: _delta(g, device) for layer in range(g.num_layers) if not g.is_attention(layer)}
+        self.ngram = {layer: _ngram(g, device) for layer in g.ngram_layers}
         self._tokens = [0] * g.num_layers
 
     @property
@@ -80,21 +80,22 @@ class SequenceState:
         self._tokens[layer] = start + num_tokens
 
 
-def _attention(g: Geometry, dtype: torch.dtype, max_context: int) -> AttentionState:
+def _attention(g: Geometry, dtype: torch.dtype, max_context: int, device: torch.device | None) -> AttentionState:
     cells = (g.kv_heads, max_context, g.head_dim)
     return AttentionState(
-        torch.empty(cells, dtype=dtype),
-        torch.empty(cells, dtype=dtype),
-        torch.empty(-(-max_context // g.index_block), g.indexer_dim),
-        torch.empty(g.index_block, g.indexer_dim),
+        torch.empty(cells, dtype=dtype, device=device),
+        torch.empty(cells, dtype=dtype, device=device),
+        torch.empty(-(-max_context // g.index_block), g.indexer_dim, device=device),
+        torch.empty(g.index_block, g.indexer_dim, device=device),
     )
 
 
-def _delta(g: Geometry) -> DeltaState:
+def _delta(g: Geometry, device: torch.device | None) -> DeltaState:
     channels = (2 * g.gdn_key_heads + g.gdn_value_heads) * g.gdn_head_dim
-    return DeltaState(torch.zeros(g.gdn_conv - 1, channels), torch.zeros(g.gdn_value_heads, g.gdn_head_dim, g.gdn_head_dim))
+    heads = g.gdn_value_heads, g.gdn_head_dim, g.gdn_head_dim
+    return DeltaState(torch.zeros(g.gdn_conv - 1, channels, device=device), torch.zeros(heads, device=device))
 
 
-def _ngram(g: Geometry) -> NgramState:
+def _ngram(g: Geometry, device: torch.device | None) -> NgramState:
     history = torch.full((g.ngram_size - 1,), g.ngram_eos, dtype=torch.int64)
-    return NgramState(history, torch.zeros((g.ngram_conv - 1) * g.ngram_size, g.streams * g.hidden))
+    return NgramState(history, torch.zeros((g.ngram_conv - 1) * g.ngram_size, g.streams * g.hidden, device=device))

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from strata_recipes.model.scratch import ExpertScratch
-
 
 @dataclass(frozen=True)
 class MixerOut:
@@ -19,4 +17,3 @@ class MixerOut:
     weights: Tensor  # [T, k]
     acc: Tensor  # [T, H] starts as the shared expert's output
     inject: Tensor  # [T, S] how strongly each stream takes acc
-    scratch: ExpertScratch  # the model's buffers for one dequantized expert

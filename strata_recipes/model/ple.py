@@ -57,7 +57,8 @@ class NgramEmbedding:
     def __call__(self, streams: Tensor, ids: Tensor, state: NgramState) -> Tensor:
         """streams [T, S*H] with what the n-grams ending at each of ids [T] add to them."""
         g = self._g
-        key, value = self._input(self._rows(self._hash(ids, state.history))).tensor_split([g.streams * g.hidden], dim=1)
+        rows = self._rows(self._hash(ids, state.history)).to(streams.device)
+        key, value = self._input(rows).tensor_split([g.streams * g.hidden], dim=1)
         key = rms_norm(key.reshape(-1, g.streams, g.hidden), self._key_norm, g.norm_eps)
         query = rms_norm(streams.view_as(key), self._query_norm, g.norm_eps)
         match = (key * query).sum(-1, keepdim=True) / math.sqrt(g.hidden)

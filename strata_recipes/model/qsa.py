@@ -35,7 +35,7 @@ class SelectedAttention:
     def __call__(self, x: Tensor, state: AttentionState, start: int) -> Tensor:
         """[T, H] -> [T, H] for tokens start .. start + T, whose keys and values join the state."""
         stop = start + x.shape[0]
-        angles = self._rope.angles(torch.arange(start, stop))
+        angles = self._rope.angles(torch.arange(start, stop, device=x.device))
         heads = self._input(x).view(x.shape[0], -1, self._dim)  # a query head is followed by its gate
         wide, key, value = heads.tensor_split([2 * self._query_heads, 2 * self._query_heads + self._kv_heads], dim=1)
         query, gate = wide[:, ::2], wide[:, 1::2]
@@ -62,7 +62,7 @@ class SelectedAttention:
         token_bytes = 4 * max(2 * self._kv_heads * self._dim * num_keys, (self.indexer.heads + 2) * (stop // block))
         for at, to in _tiles(start, stop, token_bytes):
             scores = self.indexer.scores(index[at - start : to - start], state.blocks[: to // block])
-            tokens, hidden = _tokens(self.indexer.select(scores, at), torch.arange(at, to), block)
+            tokens, hidden = _tokens(self.indexer.select(scores, at), torch.arange(at, to, device=query.device), block)
             read[:, at - start : to - start] = read_tokens(query[:, at - start : to - start], state, tokens, hidden)
 
 
@@ -71,7 +71,8 @@ def read_all(query: Tensor, state: AttentionState, start: int) -> Tensor:
     stop = start + query.shape[1]
     keys, values = (part[:, :stop].to(torch.float32) for part in (state.keys, state.values))
     scores = (query.flatten(1, 2) @ keys.transpose(1, 2)).view(*query.shape[:3], stop)
-    hidden = torch.arange(stop) > torch.arange(start, stop)[:, None]
+    positions = torch.arange(stop, device=query.device)
+    hidden = positions > positions[start:, None]
     share = scores.masked_fill_(hidden[None, :, None], -torch.inf).softmax(-1)
     return (share.flatten(1, 2) @ values).view_as(query)
 
@@ -86,8 +87,8 @@ def read_tokens(query: Tensor, state: AttentionState, tokens: Tensor, hidden: Te
 
 def _tokens(chosen: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """Token positions [T, n], ascending, of chosen blocks [T, b] and of the tail, and which of them lie after the query."""
-    inside = (chosen[:, :, None] * block + torch.arange(block)).flatten(1)
-    tail = ((positions + 1) // block * block)[:, None] + torch.arange(block - 1)
+    inside = (chosen[:, :, None] * block + torch.arange(block, device=chosen.device)).flatten(1)
+    tail = ((positions + 1) // block * block)[:, None] + torch.arange(block - 1, device=chosen.device)
     tokens = torch.cat((inside, tail), dim=1)
     hidden = tokens > positions[:, None]
     return tokens.masked_fill(hidden, 0), hidden

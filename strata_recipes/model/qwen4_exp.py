@@ -20,9 +20,8 @@ from strata_recipes.model.ple import NgramEmbedding
 from strata_recipes.model.qsa import SelectedAttention
 from strata_recipes.model.rope import Rope
 from strata_recipes.model.router import Router
-from strata_recipes.model.scratch import ExpertScratch
 from strata_recipes.model.shared_expert import SharedExpert
-from strata_recipes.model.weights import PackLike, Weights, widen
+from strata_recipes.model.weights import CPU, PackLike, Weights, widen
 from strata_recipes.pack.index import Geometry
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
 
@@ -41,28 +40,29 @@ class Layer:
 
 
 class Qwen4Exp:
-    """The dense half of the model; weights are widened once, here.
+    """The dense half of the model, on the CPU or a card; its weights are loaded here.
 
     compute: f32, bf16, f16 or q8. kv: fp32 or fp16. `threads` is what the session told torch to use: kept beside the
     model because the bits of torch's matmuls depend on it.
     """
 
-    def __init__(self, pack: PackLike, compute: str, kv: str, max_context: int, threads: int) -> None:
+    def __init__(self, pack: PackLike, compute: str, kv: str, max_context: int, threads: int, device: torch.device = CPU) -> None:
         if compute not in COMPUTE:
             raise ConfigError(f"compute={compute} is not one of {', '.join(COMPUTE)}")
         kv_dtype(kv)  # refused before any weight is widened
         self.geometry = g = pack.index.geometry
         self.compute, self.kv, self.max_context, self.threads = compute, kv, max_context, threads
-        self.scratch = ExpertScratch(g)
+        self.device = device
         self._embedding, self._embedding_format, _ = pack.dense(TOKEN_EMBEDDING)
-        weights, rope = Weights(pack, compute), Rope(g.rotary_dim, g.rope_base)
+        weights, rope = Weights(pack, compute, device=device), Rope(g.rotary_dim, g.rope_base, device)
         self._layers = [Layer(pack, weights.layer(layer), g, layer, rope) for layer in range(g.num_layers)]
         self._last = HyperConnection(weights, "output_hc", g, injects=False)
         self._head = weights.matrix("output.weight")
 
     def new_state(self, max_context: int | None = None) -> SequenceState:
         """An empty sequence, allocated for `max_context` tokens (None: the model's)."""
-        return SequenceState(self.geometry, self.kv, self.max_context if max_context is None else max_context)
+        context = self.max_context if max_context is None else max_context
+        return SequenceState(self.geometry, self.kv, context, self.device)
 
     @torch.no_grad()
     def embed(self, ids: Tensor | np.ndarray) -> Tensor:
@@ -74,7 +74,7 @@ class Qwen4Exp:
             raise ConfigError(f"{what}: encode the text with the model's own tokenizer")
         stored = self._embedding.reshape(g.vocab, FORMATS[self._embedding_format].row_bytes(g.hidden))
         values = torch.from_numpy(widen(stored[rows].reshape(-1), self._embedding_format))
-        return values.view(-1, g.hidden).repeat(1, g.streams)
+        return values.view(-1, g.hidden).to(self.device).repeat(1, g.streams)
 
     @torch.no_grad()
     def mixer(self, layer: int, streams: Tensor, ids: Tensor | np.ndarray, state: SequenceState, start: int) -> MixerOut:
@@ -92,7 +92,7 @@ class Qwen4Exp:
         streams = inject(streams, mixed, strengths)
         x, strengths = at.before_experts(streams)
         experts, weights = at.router(x, start)
-        return MixerOut(streams, x, experts, weights, at.shared(x), strengths, self.scratch)
+        return MixerOut(streams, x, experts, weights, at.shared(x), strengths)
 
     @torch.no_grad()
     def combine(self, out: MixerOut) -> Tensor:

@@ -10,9 +10,10 @@ from torch import Tensor
 class Rope:
     """The frequencies of one model."""
 
-    def __init__(self, rotary_dim: int, base: float) -> None:
+    def __init__(self, rotary_dim: int, base: float, device: torch.device | None = None) -> None:
         self.rotary_dim = rotary_dim
-        self._frequencies = 1.0 / (base ** (torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim))
+        frequencies = 1.0 / (base ** (torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim))
+        self._frequencies = frequencies.to(device)  # made on the CPU: a card's pow has other last bits
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [T, 1, rotary_dim / 2] of int64 positions [T]; float32 angles, as the reference has them."""

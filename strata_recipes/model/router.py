@@ -19,18 +19,21 @@ class Router:
     def __call__(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """x [T, H] of tokens from `start` on -> experts int64 [T, k], best first, and weights [T, k]."""
         share = self._scores(x).softmax(-1)
-        self._refuse_nan(share, start)
+        if share.device.type == "cpu":  # on a card the experts half looks, where it waits for the choice anyway
+            refuse_nan(share, self._layer, start)
         share, experts = best_experts(share, self._top_k)
         return experts, share / share.sum(-1, keepdim=True)
 
-    def _refuse_nan(self, share: Tensor, start: int) -> None:
-        bad = share.isnan().any(-1)
-        if bad.any():
-            token = start + int(bad.nonzero()[0, 0])
-            raise ModelError(
-                f"the router of layer {self._layer} got a NaN at token {token} ({int(bad.sum())} of {bad.numel()} tokens of the span): "
-                "check the model's files with experts.verify=true, or use compute=f32"
-            )
+
+def refuse_nan(share: Tensor, layer: int, start: int) -> None:
+    """ModelError where a token's shares or weights [T, n] hold a NaN."""
+    bad = share.isnan().any(-1)
+    if bad.any():
+        token = start + int(bad.nonzero()[0, 0])
+        raise ModelError(
+            f"the router of layer {layer} got a NaN at token {token} ({int(bad.sum())} of {bad.numel()} tokens of the span): "
+            "check the model's files with experts.verify=true, or use compute=f32"
+        )
 
 
 def best_experts(share: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,11 @@
-"""A pack's dense tensors as torch tensors, dequantized once at load, and the matmul over them. Knows no layer's arithmetic."""
+"""A pack's dense tensors as torch tensors, and the matmul over them. Knows no layer's arithmetic.
+
+On the CPU they are dequantized once, at load; on CUDA they stay as stored (stored_matrix.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -13,11 +17,14 @@ from kernels_numba import reference
 from kernels_numba.cpu.dequantize import dequantize
 from kernels_numba.formats import FORMATS
 from strata_recipes.model.arithmetic import HALVES, rounded
+from strata_recipes.model.stored_matrix import PLAIN, StoredMatrix, StoredPart, Workspace
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.layout import dense_wanted
+from strata_recipes.plan.budget import matmul_bytes
 
 _WIDENED = 1 << 22  # values of a half-precision matrix that are float32 at once: 16 MiB
-_PLAIN = ("F32", "F16", "BF16")  # numpy widens these as fast as a kernel would, and nothing is compiled for them
+CPU = torch.device("cpu")
+Linear = Callable[[Tensor], Tensor]  # x [T, in] -> [T, out], float32
 
 
 class PackLike(Protocol):
@@ -31,7 +38,7 @@ class PackLike(Protocol):
 
 def widen(data: np.ndarray, format_name: str) -> np.ndarray:
     """Stored bytes (1-D uint8) as 1-D float32."""
-    if format_name in _PLAIN:
+    if format_name in PLAIN:  # numpy widens these as fast as a kernel would, and nothing is compiled for them
         return reference.dequantize(data, format_name)
     layout = FORMATS[format_name]
     out = np.empty(data.size // layout.block_bytes * layout.block_values, np.float32)
@@ -58,32 +65,42 @@ class Matrix:
 class Weights:
     """Loads a pack's dense tensors by name, for one layer (`prefix` "blk.N.") or for the whole model."""
 
-    def __init__(self, pack: PackLike, compute: str, prefix: str = "") -> None:
+    def __init__(
+        self, pack: PackLike, compute: str, prefix: str = "", device: torch.device = CPU, workspace: Workspace | None = None
+    ) -> None:
         self._pack = pack
         self._compute = compute
         self._prefix = prefix
+        self._device = device
+        self._workspace = workspace or Workspace(matmul_bytes(pack.index), device)
         self._exact = {wanted.name for wanted in dense_wanted(pack.index.geometry) if wanted.exact}
 
     def layer(self, layer: int) -> Weights:
-        return Weights(self._pack, self._compute, f"blk.{layer}.")
+        return Weights(self._pack, self._compute, f"blk.{layer}.", self._device, self._workspace)
 
     def tensor(self, name: str) -> Tensor:
         """Float32 values in the stored shape."""
         data, format_name, shape = self._pack.dense(self._prefix + name)
-        return torch.from_numpy(widen(data, format_name).reshape(shape))
+        return torch.from_numpy(widen(data, format_name).reshape(shape)).to(self._device)
 
-    def matrix(self, *names: str) -> Matrix:
+    def matrix(self, *names: str) -> Linear:
         """Tensors that read the same input, stacked into one matmul.
 
         Tensors that the layout calls exact (router, indexer) are never rounded; under q8 activations are rounded where a
         tensor of the stack is stored quantized.
         """
+        if self._device.type == "cuda":
+            return StoredMatrix([self._stored(name) for name in names], self._arithmetic(names), self._workspace)
         stack = torch.cat([self.tensor(name) for name in names]) if len(names) > 1 else self.tensor(names[0])
         return Matrix(stack, self._arithmetic(names))
+
+    def _stored(self, name: str) -> StoredPart:
+        data, format_name, (rows, width) = self._pack.dense(self._prefix + name)
+        return StoredPart(torch.from_numpy(np.array(data)).to(self._device), format_name, rows, width)
 
     def _arithmetic(self, names: tuple[str, ...]) -> str:
         full = [self._prefix + name for name in names]
         if any(name in self._exact for name in full):
             return "f32"
-        quantized = any(self._pack.dense(name)[1] not in _PLAIN for name in full)
+        quantized = any(self._pack.dense(name)[1] not in PLAIN for name in full)
         return self._compute if quantized or self._compute != "q8" else "f32"

@@ -11,8 +11,8 @@ from strata_recipes.units import gib, mib
 
 
 def ram_needed(plan: Plan, index: PackIndex) -> int:
-    """RAM that a run of this plan takes here. The CPU stands in for a planned card: its VRAM lies in RAM, dense weights as float32."""
-    if plan.compute.device == "cpu":
+    """RAM that a run of this plan takes here. Where the CPU stands in for a card, VRAM lies in RAM, dense weights as float32."""
+    if plan.compute.device == plan.compute.runs_on:
         return plan.ram.used_bytes
     stand_in = plan.vram.used_bytes - plan.vram.part(DENSE) + dense_values(index) * F32_BYTES
     return plan.ram.used_bytes + stand_in

@@ -32,17 +32,22 @@ def measured(
     read: PrefillResult,
     written: DecodeResult,
     sampler: Sampler,
-    ready_s: float,
+    at_s: tuple[float, float],
     reply: Reply,
     checksums: tuple[Checksums, Checksums] | None,
 ) -> Outcome:
-    """Everything a run leaves behind."""
-    plan = prepared.plan
+    """Everything a run leaves behind. `at_s`: seconds since the process began, at the session's start and when it was ready."""
+    plan, (interpreter_s, ready_s) = prepared.plan, at_s
     slots, ram = (tier_checksum(found) for found in checksums) if checksums else (None, None)
     metrics = Metrics(
         ready_s=ready_s,
         first_token_s=reply.first_token_s,
-        startup=_named(StartupMetrics, session.started.figures),
+        startup=dataclasses.replace(
+            _named(StartupMetrics, session.started.figures),
+            interpreter_s=interpreter_s,
+            device_s=session.took.device_s,
+            dense_s=session.took.dense_s,
+        ),
         memory=_memory(session, sampler),
         experts=_placed(session),
         prefill=_named(PrefillMetrics, read.figures),

@@ -12,12 +12,14 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
+from strata_recipes.config.choices import Device
 from strata_recipes.config.compose import config_hash, resolved_yaml
-from strata_recipes.config.schema import Config
+from strata_recipes.config.schema import Compute, Config
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
 from strata_recipes.files.residency import cached_bytes
 from strata_recipes.machine.facts import Machine
+from strata_recipes.machine.gpu import find_card
 from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
 from strata_recipes.pack.cache import cache_root
@@ -49,7 +51,7 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     """Probe what is not stated, read the prompt, plan. Allocates nothing."""
     folder_hash = config_hash(config)
     hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: _cached_share(facts))
-    resolved = dataclasses.replace(config, hardware=hardware)
+    resolved = dataclasses.replace(config, hardware=hardware, compute=_computing(config.compute, machine))
     prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
     index, order = _ordered(config, facts)
@@ -58,6 +60,14 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
         fresh = tuple(note for note in prompt.notes if note not in plan.notes)
         plan = dataclasses.replace(plan, notes=(*plan.notes, *fresh))
     return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, order, prompt, folder_hash)
+
+
+def _computing(asked: Compute, machine: Machine) -> Compute:
+    """`device` as a literal: the card that is here, where the planned PC has one."""
+    if asked.device is not Device.auto:
+        return asked
+    here = machine.gpu is not None and find_card() is not None
+    return dataclasses.replace(asked, device=Device.cuda if here else Device.cpu)
 
 
 @contextmanager

@@ -60,6 +60,7 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
         sampler = opened.enter_context(Sampler(lambda: memory.available().num_bytes))
         advance = opened.enter_context(copy_bar())
         hooks = Hooks(progress=advance, note=lambda sentence: _note(sentence, folder), log=folder.log)
+        interpreter_s = clock.seconds()
         session = opened.enter_context(Session(plan, pack, order=prepared.order, hooks=hooks))
         ready_s = clock.seconds()
         folder.log(f"ready after {ready_s:.3f} s: {plan.vram_slots} slots, {plan.ram_blobs} RAM blobs, {plan.file_blobs} in the file")
@@ -70,7 +71,7 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
         written = session.generate(on_token=reply.push)
         reply.end()
         folder.log(f"wrote {written.figures.tokens} tokens in {written.figures.seconds:.3f} s, stopped by {written.stop.value}")
-        outcome = measured(prepared, session, read, written, sampler, ready_s, reply, checksums)
+        outcome = measured(prepared, session, read, written, sampler, (interpreter_s, ready_s), reply, checksums)
     folder.write_after(plan, outcome, DONE)
     console().print(final_table(plan, outcome.metrics, str(folder.path)))
 

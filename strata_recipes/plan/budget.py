@@ -14,15 +14,20 @@ from strata_recipes.pack.layout import TOKEN_EMBEDDING
 from strata_recipes.plan.plan import Share
 
 F32_BYTES = 4
+ROUNDED_BYTES = {"f32": 0, "bf16": 2, "f16": 2, "q8": 4}  # of an operand beside the float32 it was rounded from
+GDN_CHUNK = 64  # tokens that the gated delta net solves together
 ID_BYTES = 8
 INT8_SCALE_EVERY, INT8_SCALE_BYTES = 64, 2  # one fp16 scale for 64 values
 Q4_0_VALUES, Q4_0_BYTES = 32, 18
+ROWS_AT_ONCE = 4  # on a card: chunks of rows that one launch takes to the experts, a token's choices counted each
+MATMUL_BYTES = 64 << 20  # of dense weights that are dequantized at once on a card, at most
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
+EXPERT_ROWS, MATMUL = "rows at the experts", "matmul workspace"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
@@ -80,23 +85,38 @@ def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tupl
     # query, gate and output; keys and values; indexer queries and one score a block; scores of the selected tokens
     attention = 3 * query + 2 * g.kv_heads * g.head_dim + g.indexer_heads * g.indexer_dim + blocks + g.query_heads * selected
     # mixed q|k|v before and after the convolution, gate, output
-    delta_net = 2 * (2 * g.gdn_key_heads * g.gdn_head_dim + value) + 2 * value
+    # then q, k, v by value head, the right side and its solution, what is read, kept and returned; three square systems a head
+    solved = 10 * value + 3 * g.gdn_value_heads * GDN_CHUNK
+    delta_net = 2 * (2 * g.gdn_key_heads * g.gdn_head_dim + value) + 2 * value + solved
     ngram = 3 * wide + (g.ngram_size - 1) * g.ngram_heads * g.ngram_width if g.ngram_layers else 0
     per_row = (
         ("residual streams", 2 * wide + g.stream_rank),  # before and after a half
         ("expert inputs and sums", 2 * g.hidden + 2 * g.top_k),  # x, acc, ids and weights
-        ("rows of one expert", 2 * g.hidden + 2 * g.expert_width),  # all rows may choose the same expert
         ("mixer activations", max(attention, delta_net, ngram)),
     )
     parts = [Share(name, rows * values * F32_BYTES) for name, values in per_row]
     return (*parts, Share("logits", logits_rows * g.vocab * F32_BYTES))
 
 
-def kept_parts(g: Geometry, tokens: int) -> tuple[Share, Share]:
-    """What a super-chunk keeps between its visits: residual streams; and what experts read and write, all rows at once."""
+def expert_row_bytes(g: Geometry) -> int:
+    """One row on its way through an expert on a card: what is between gate and down, and the result."""
+    return (g.expert_width + g.hidden) * F32_BYTES
+
+
+def _expert_rows(g: Geometry, demand: Demand) -> Share:
+    if demand.device == "cpu":  # all rows may choose the same expert, and each expert runs alone
+        return Share(EXPERT_ROWS, demand.rows * (2 * g.hidden + 2 * g.expert_width) * F32_BYTES)
+    return Share(EXPERT_ROWS, demand.rows * min(ROWS_AT_ONCE, g.top_k) * expert_row_bytes(g))
+
+
+def kept_parts(g: Geometry, tokens: int, rounded_bytes: int = 0) -> tuple[Share, Share]:
+    """What a super-chunk keeps between its visits: residual streams; and what experts read and write, all rows at once.
+
+    `rounded_bytes`: of a value of x in the copy that a card rounds to the arithmetic.
+    """
     wide = g.streams * g.hidden
-    choices = g.top_k * (3 * ID_BYTES + F32_BYTES)  # ids and weights; ids sorted, and their order
-    rows = (2 * g.hidden + g.streams) * F32_BYTES + choices  # x, acc, inject
+    choices = g.top_k * (5 * ID_BYTES + 2 * F32_BYTES)  # ids and weights; both sorted, their order and places
+    rows = (2 * g.hidden + g.streams) * F32_BYTES + g.hidden * rounded_bytes + choices  # x, acc, inject
     return Share(KEPT_STREAMS, tokens * wide * F32_BYTES), Share(KEPT_ROWS, tokens * rows)
 
 
@@ -135,20 +155,22 @@ class Fixed:
 def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     """On a GPU dense weights, state and buffers take VRAM; without one all of it takes RAM."""
     g = pack.geometry
-    streams, rows = kept_parts(g, demand.kept_tokens)
+    copied = 0 if demand.device == "cpu" else ROUNDED_BYTES[demand.arithmetic]
+    streams, rows = kept_parts(g, demand.kept_tokens, copied)
     state = state_parts(g, demand.kv_format, demand.context)
     buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows)))
     embedding = Share(EMBEDDING, embedding_bytes(pack))
+    at_experts = _expert_rows(g, demand)
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
-        return Fixed((), (embedding, dense, *state, buffers, *_some(streams, rows), stage, *start_parts(pack, demand.start)))
+        return Fixed((), (embedding, dense, *state, buffers, at_experts, *_some(streams, rows), stage, *start_parts(pack, demand.start)))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, STAGE_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
-    return Fixed((dense, *state, buffers, *_some(*there, rows), ring), of_ram)
+    return Fixed((dense, Share(MATMUL, matmul_bytes(pack)), *state, buffers, at_experts, *_some(*there, rows), ring), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:
@@ -180,6 +202,12 @@ def dense_values(pack: PackIndex) -> int:
         if tensor.name != TOKEN_EMBEDDING:
             found += math.prod(tensor.shape)
     return found
+
+
+def matmul_bytes(pack: PackIndex) -> int:
+    """The largest dense matrix as float32, or as much of it as a card widens at once."""
+    largest = max(math.prod(tensor.shape) for tensor in pack.dense if tensor.name != TOKEN_EMBEDDING)
+    return min(MATMUL_BYTES, largest * F32_BYTES)
 
 
 def max_stride(pack: PackIndex) -> int:

@@ -7,6 +7,7 @@ import json
 
 import xxhash
 
+from strata_recipes.config.choices import Device
 from strata_recipes.config.schema import Compute, Model
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
@@ -23,7 +24,12 @@ def plan_compute(asked: Compute, machine: Machine) -> tuple[ComputePlan, list[De
     card = "cpu" if gpu is None else f"cuda, sm_{gpu.capability.replace('.', '')}, {gpu.name}"
     because = f"{machine.name} has no GPU" if gpu is None else f"{machine.name} has one"
     decisions = [Decision("compute.device", card, because), Decision("compute.threads", threads, why)]
-    return ComputePlan(asked.arithmetic.value, threads, device), decisions
+    return ComputePlan(asked.arithmetic.value, threads, device, runs_on(asked, machine)), decisions
+
+
+def runs_on(asked: Compute, machine: Machine) -> str:
+    """cuda or cpu; an `auto` that nobody resolved knows of no card."""
+    return "cuda" if machine.gpu is not None and asked.device is Device.cuda else "cpu"
 
 
 def plan_model(asked: Model, pack: PackIndex, scale: float) -> ModelPlan:

@@ -8,6 +8,7 @@ from strata_recipes.config.choices import EmulateLinks, EmulateRam
 from strata_recipes.machine.facts import ESTIMATED
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import F32_BYTES, dense_values, kv_cell_bytes
+from strata_recipes.plan.compute import runs_on
 from strata_recipes.plan.limits import BUDGET_FACTS, stands_in
 from strata_recipes.plan.plan import Decision, Throttle
 from strata_recipes.plan.sizing import Case, Shape
@@ -59,10 +60,10 @@ def notes(case: Case, shape: Shape, counted: bool) -> Iterator[str]:
     estimated = sorted(fact.removesuffix(ESTIMATED) for fact in machine.probed if fact.endswith(ESTIMATED))
     if estimated:
         yield f"not measured on this PC but assumed: {', '.join(f'hardware.{fact}' for fact in estimated)}"
-    if machine.gpu is not None:
+    if machine.gpu is not None and runs_on(case.config.compute, machine) == "cpu":
         values = dense_values(pack)
         yield (
-            f"this version has no CUDA kernels: a run stands in with the CPU's, whose dense weights take {gib(values * F32_BYTES)} "
+            f"a run here stands in with the CPU's kernels for the card, and their dense weights take {gib(values * F32_BYTES)} "
             f"of this PC's RAM as float32 beside the plan's budgets"
         )
     yield from pack.notes

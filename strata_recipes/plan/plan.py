@@ -109,6 +109,7 @@ class ComputePlan:
     arithmetic: str
     threads: int
     device: str  # "cpu", or "cuda" of the planned PC
+    runs_on: str = "cpu"  # what computes here: the CPU stands in where the planned PC's card is not
 
 
 @dataclass(frozen=True)

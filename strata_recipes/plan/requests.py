@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from strata_recipes.config.choices import (
     Arithmetic,
+    Device,
     EmulateRam,
     ExpertsMode,
     FileIo,
@@ -109,6 +110,8 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
     won = next(iter(stated_sources(workload)), "text")
     if won in ("token_ids_file", "tokens") and workload.template is Template.chat:
         yield f"workload.template=chat does not go with workload.{won}, which is token ids already: use template=none"
+    if config.compute.device is Device.cuda and machine.gpu is None:
+        yield f"compute.device=cuda wants a GPU, {machine.name} has none: use compute.device=cpu"
     if config.compute.arithmetic is Arithmetic.bf16 and machine.gpu is not None and _version(machine.gpu.capability) < (8, 0):
         yield f"compute.arithmetic=bf16 wants compute capability 8.0, {machine.gpu.name} has {machine.gpu.capability}: use f16"
 

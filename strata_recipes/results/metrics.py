@@ -19,6 +19,10 @@ class StartupMetrics:
     cached_bytes: int | None = None
     extents: int | None = None
     fallback: str | None = None
+    interpreter_s: float | None = None  # process start to the session: imports, probes, the plan
+    device_s: float | None = None  # a card's context and self-test
+    dense_s: float | None = None  # dense weights
+    pinning_s: float | None = None  # page-locking that was not done when the copies were
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ class Arena:
         number, offset = self._places[index]
         return self._slices[number].bytes[offset : offset + self._sizes[index]]
 
+    @property
+    def slices(self) -> list[Bytes]:
+        """Each mapping, whole."""
+        return [part.bytes for part in self._slices]
+
     def close(self) -> None:
         for part in self._slices:
             if self._poison:

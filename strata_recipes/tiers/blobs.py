@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
+import numpy as np
+
+from strata_recipes.files.aligned import AlignedBuffer
 from strata_recipes.files.source import Bytes
 from strata_recipes.schedule.startup import Copy
 from strata_recipes.tiers.arena import Arena
 from strata_recipes.tiers.ledger import Ledger
+
+
+class FilledTier(Protocol):
+    """One memory's blobs as a start fills them: here, or on a card."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Payload of all places."""
+
+    def __contains__(self, pair: tuple[int, int]) -> bool: ...
+    def pairs(self) -> list[tuple[int, int]]:
+        """What is held, by layer, then expert."""
+
+    def bytes(self, layer: int, expert: int) -> Bytes:
+        """One blob, read back from where it lies."""
+
+    def buffer(self, num_bytes: int, alignment: int) -> AlignedBuffer:
+        """Memory for reads on their way to `write`."""
+
+    def write(self, layer: int, expert: int, blob: Bytes) -> None:
+        """One blob to its place; its source stays as it is until `flush`."""
+
+    def flush(self) -> None:
+        """Waits until all that was written is there."""
+
+    def receive(self, layer: int, expert: int) -> AbstractContextManager[Bytes]:
+        """Memory to read one blob into; it is in its place some time after the block, at the latest after `flush`."""
+
+    def close(self) -> None: ...
 
 
 class BlobTier:
@@ -43,6 +77,31 @@ class BlobTier:
     def blob(self, layer: int, expert: int) -> Bytes:
         """The bytes of one blob, read-only like those of every tier: a kernel then compiles for one type."""
         return read_only(self.place(layer, expert))
+
+    def bytes(self, layer: int, expert: int) -> Bytes:
+        """The same: what lies here needs no reading back."""
+        return self.blob(layer, expert)
+
+    def buffer(self, num_bytes: int, alignment: int) -> AlignedBuffer:
+        """Plain memory: a copy inside RAM waits for nothing."""
+        return AlignedBuffer(num_bytes, alignment)
+
+    def write(self, layer: int, expert: int, blob: Bytes) -> None:
+        """One blob to its place, at once."""
+        np.copyto(self.place(layer, expert), blob)
+
+    def flush(self) -> None:
+        """Nothing is under way."""
+
+    @contextmanager
+    def receive(self, layer: int, expert: int) -> Iterator[Bytes]:
+        """The place itself."""
+        yield self.place(layer, expert)
+
+    @property
+    def slices(self) -> list[Bytes]:
+        """The mappings that the places lie in."""
+        return self._arena.slices
 
     def forget(self, layer: int, expert: int) -> None:
         """This blob did not come: its place stays, and nobody finds it."""

@@ -10,6 +10,8 @@ from strata_recipes.files.pace import Pace
 from strata_recipes.files.source import Bytes
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.tiers.blobs import BlobTier
+from strata_recipes.tiers.cuda_memory import LockedSlices
+from strata_recipes.tiers.cuda_slots import CudaSlots, Slot
 from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier, Visit
 
 Check = Callable[[int, int, Bytes], None]  # (layer, expert, blob): raises where these are not the pack's bytes
@@ -37,12 +39,13 @@ class ExpertTiers:
     def __init__(
         self,
         index: PackIndex,
-        vram: BlobTier,
+        vram: BlobTier | CudaSlots,
         ram: BlobTier,
         file: FileTier | None,
         check: Check | None = None,
         prompt: StagedTier | None = None,
         up: Pace | None = None,
+        locked: LockedSlices | None = None,
     ) -> None:
         self.index = index
         self.vram = vram
@@ -50,16 +53,17 @@ class ExpertTiers:
         self.counters = TierCounters()
         self.prompt = prompt
         self._up = up
+        self._locked = locked
         self._file = file
         self._check_blob = check
 
-    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes]]:
-        """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step."""
+    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes | Slot]]:
+        """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step. On a card: its slot."""
         if any(a >= b for a, b in zip(experts, experts[1:], strict=False)):
             raise ValueError(f"experts {list(experts)} of layer {layer} are not in ascending order")
         yield from self.through(layer, experts, self._visit(layer, self.in_file(layer, experts)))
 
-    def through(self, layer: int, experts: Sequence[int], visit: Visit) -> Iterator[tuple[int, Bytes]]:
+    def through(self, layer: int, experts: Sequence[int], visit: Visit) -> Iterator[tuple[int, Bytes | Slot]]:
         """The same, the file's blobs out of a visit that was begun for exactly those; it ends with the iteration."""
         with closing(visit):
             for expert in experts:
@@ -99,6 +103,8 @@ class ExpertTiers:
                 self._file.close()
         finally:
             self.vram.close()
+            if self._locked:
+                self._locked.close()  # before its memory goes
             self.ram.close()
 
     def _resident(self, layer: int, expert: int) -> bool:
@@ -111,7 +117,7 @@ class ExpertTiers:
             raise ValueError(f"experts {experts} of layer {layer} are in no tier")
         return self._file.visit(layer, experts)
 
-    def _blob(self, layer: int, expert: int, visit: Visit) -> Bytes:
+    def _blob(self, layer: int, expert: int, visit: Visit) -> Bytes | Slot:
         if (layer, expert) in self.vram:
             self.counters.vram_hits += 1
             return self.vram.blob(layer, expert)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from strata_recipes.files.source import Bytes
+from strata_recipes.tiers.cuda_slots import Slot
 from strata_recipes.tiers.file_tier import StagedVisit
 from strata_recipes.tiers.lookup import ExpertTiers
 from strata_recipes.tiers.stager import Job
@@ -48,7 +49,7 @@ class PromptPath:
         while len(self._asked) < AHEAD and (layer := next(self._layers, None)) is not None:
             self._asked.append((layer, self._ask(layer)))
 
-    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes]]:
+    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes | Slot]]:
         """(expert, blob) for ascending ids, as ExpertTiers gives them."""
         jobs = self._asked_for(layer)
         if self._staged is None:

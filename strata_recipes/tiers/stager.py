@@ -10,6 +10,7 @@ import heapq
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 
 from strata_recipes.errors import FileError
@@ -18,6 +19,7 @@ from strata_recipes.files.source import Bytes, ExpertFile
 from strata_recipes.tiers.arena import POISON
 
 ALIGNMENT = 4096
+MakeBuffer = Callable[[int, int], AlignedBuffer]  # of so many bytes, on such a boundary
 WAIT_S = 0.2  # a wait without end cannot be interrupted on every system
 JOIN_S = 1.0  # how long close waits for all reads under way: Ctrl-C ends within 2 seconds
 
@@ -45,13 +47,22 @@ class Job:
 class Stager:
     """`num_buffers` buffers of `buffer_bytes` and `num_threads` reading threads; one taker."""
 
-    def __init__(self, file: ExpertFile, num_buffers: int, buffer_bytes: int, num_threads: int, *, poison: bool = False) -> None:
+    def __init__(
+        self,
+        file: ExpertFile,
+        num_buffers: int,
+        buffer_bytes: int,
+        num_threads: int,
+        *,
+        poison: bool = False,
+        make_buffer: MakeBuffer = AlignedBuffer,
+    ) -> None:
         if num_buffers < 1 or num_threads < 1:
             raise ValueError(f"a stager of {num_buffers} buffers and {num_threads} threads never reads")
         self._file = file
         self._poison = poison
         self._buffer_bytes = buffer_bytes
-        self._buffers = [AlignedBuffer(buffer_bytes, ALIGNMENT) for _ in range(num_buffers)]
+        self._buffers = [make_buffer(buffer_bytes, ALIGNMENT) for _ in range(num_buffers)]
         self._lines: list[deque[Job]] = [deque() for _ in range(num_buffers)]  # by buffer; the first of a line has the buffer
         self._startable: list[tuple[int, Job]] = []  # heap by number: first in their lines; those skipped meanwhile are passed over
         self._submitted = 0

@@ -12,7 +12,7 @@ from strata_recipes.errors import FileError
 from strata_recipes.files.source import Bytes
 from strata_recipes.pack.checksum import blob_checksum
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.tiers.blobs import BlobTier
+from strata_recipes.tiers.blobs import FilledTier
 
 
 def blob_check(path: Path, index: PackIndex, checksums: NDArray[np.uint64]) -> Callable[[int, int, Bytes], None]:
@@ -29,6 +29,6 @@ def blob_check(path: Path, index: PackIndex, checksums: NDArray[np.uint64]) -> C
     return check
 
 
-def tier_checksums(tier: BlobTier) -> list[tuple[int, int, int]]:
+def tier_checksums(tier: FilledTier) -> list[tuple[int, int, int]]:
     """(layer, expert, checksum) of all that a tier holds, read back from its memory."""
-    return [(layer, expert, blob_checksum(tier.blob(layer, expert).data, layer, expert)) for layer, expert in tier.pairs()]
+    return [(layer, expert, blob_checksum(tier.bytes(layer, expert).data, layer, expert)) for layer, expert in tier.pairs()]

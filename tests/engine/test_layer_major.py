@@ -52,7 +52,7 @@ def state_bytes(state: SequenceState) -> tuple[bytes, ...]:
         found += [delta.conv, delta.delta]
     for ngram in state.ngram.values():
         found += [ngram.history, ngram.conv]
-    return tuple(part.numpy().tobytes() for part in found)
+    return tuple(part.cpu().numpy().tobytes() for part in found)
 
 
 def read(plan: Plan, pack: Pack, ids: NDArray[Any]) -> Read:

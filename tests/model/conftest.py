@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import numba
 import pytest
@@ -17,16 +16,8 @@ from strata_recipes.pack.sources.safetensors import HfSource
 from strata_recipes.pack.writer import build_pack
 from tests.model.drive import FileExperts
 from tests.model.hf_model import MemoryPack, make_model
+from tests.model.references import SOURCES
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data"
-HF = ROOT.parent / "shared" / "reference" / "tiny-hf"
-SOURCES = {
-    "tiny-q2_0": DATA / "tiny-q2_0.gguf",
-    "tiny-mixed": DATA / "tiny-mixed.gguf",
-    "storyteller": ROOT / "strata_recipes" / "assets" / "storyteller.gguf",
-    "tiny-hf": HF,
-}
 Opened = Callable[[str], Pack]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from strata_recipes.model.experts import run_experts
+from strata_recipes.model.experts import CpuExperts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 
@@ -29,10 +29,10 @@ class FileExperts:
 
 def run_span(model: Qwen4Exp, pack: Any, tiers: Any, ids: np.ndarray, state: SequenceState, start: int) -> torch.Tensor:
     """Streams after the last layer for one span."""
-    streams = model.embed(ids)
+    streams, experts = model.embed(ids), CpuExperts(pack.index, model.compute)
     for layer in range(model.geometry.num_layers):
         out = model.mixer(layer, streams, ids, state, start)
-        run_experts(out, layer, pack.index, tiers, model.compute)
+        experts(out, layer, tiers)
         streams = model.combine(out)
     return streams
 

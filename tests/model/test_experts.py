@@ -11,7 +11,7 @@ import torch
 
 from strata_recipes.errors import ConfigError
 from strata_recipes.model.arithmetic import rounded
-from strata_recipes.model.experts import run_experts
+from strata_recipes.model.experts import CpuExperts
 from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from tests.model.drive import logits
@@ -54,7 +54,7 @@ def test_equals_every_row_by_hand(small: Any, rows: int) -> None:
     theirs, pack = small
     out, tiers = mixed(pack, rows), Watched(pack)
     want = by_hand(theirs, out)
-    run_experts(out, 0, pack.index, tiers, "f32")
+    CpuExperts(pack.index, "f32")(out, 0, tiers)
     np.testing.assert_allclose(out.acc, want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
     assert tiers.asked == [(0, tuple(sorted(set(out.experts.flatten().tolist()))))], "each chosen expert once, ascending"
 
@@ -63,11 +63,11 @@ def test_a_rows_experts_do_not_depend_on_the_other_rows(small: Any) -> None:
     pack = small[1]
     whole = mixed(pack, 23)
     before = whole.acc.clone()
-    run_experts(whole, 0, pack.index, pack, "f32")
+    CpuExperts(pack.index, "f32")(whole, 0, pack)
     for part in (slice(0, 9), slice(9, 10), slice(10, 23)):
         cut = {name: getattr(whole, name)[part].clone() for name in ("streams", "x", "experts", "weights", "inject")}
-        alone = MixerOut(**cut, acc=before[part].clone(), scratch=whole.scratch)
-        run_experts(alone, 0, pack.index, pack, "f32")
+        alone = MixerOut(**cut, acc=before[part].clone())
+        CpuExperts(pack.index, "f32")(alone, 0, pack)
         assert torch.equal(alone.acc, whole.acc[part])
 
 
@@ -79,7 +79,7 @@ def test_a_provider_that_answers_with_another_expert_is_caught(small: Any) -> No
             yield from pack.blobs(layer, list(reversed(experts)))
 
     with pytest.raises(AssertionError, match="of layer 0 came where"):
-        run_experts(mixed(pack, 5), 0, pack.index, Wrong(), "f32")
+        CpuExperts(pack.index, "f32")(mixed(pack, 5), 0, Wrong())
 
 
 def test_q8_rounds_to_eight_bits_with_a_scale_for_32_values() -> None:
@@ -106,7 +106,7 @@ def test_halves_round_operands_and_sum_in_float32(small: Any, compute: str, dtyp
             gate, up = (operand(experts.gate_up_proj[expert]) @ operand(out.x[row])).chunk(2)
             hidden = operand((torch.nn.functional.silu(gate) * up).float())
             acc[row] += weight * (operand(experts.down_proj[expert]) @ hidden)
-    run_experts(out, 0, pack.index, pack, compute)
+    CpuExperts(pack.index, compute)(out, 0, pack)
     want = acc.detach().numpy()
     assert np.linalg.norm(out.acc.numpy() - want) <= 2e-4 * np.linalg.norm(want), "a hidden value near the middle of two halves may flip"
 
@@ -133,6 +133,6 @@ def test_the_same_grid_gives_the_same_bits_and_layer_major_order_too(small: Any)
     for layer in range(4):
         outs = [model.mixer(layer, s, span, state, at) for s, (at, span) in zip(streams, spans, strict=True)]
         for out in outs:
-            run_experts(out, layer, pack.index, pack, "f32")
+            CpuExperts(pack.index, "f32")(out, layer, pack)
         streams = [model.combine(out) for out in outs]
     np.testing.assert_array_equal(torch.cat([model.logits(s) for s in streams]), first)

@@ -14,12 +14,11 @@ from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.pack.reader import open_pack
 from strata_recipes.pack.sources.safetensors import HfSource
 from strata_recipes.pack.writer import build_pack
-from tests.model.conftest import DATA, HF
 from tests.model.drive import FileExperts, distance, greedy, logits
 from tests.model.hf_model import MemoryPack, make_model, oracle
+from tests.model.references import HF, stored
 from tests.model.ties import explain
 
-ORACLES = HF.parent / "oracle"
 needs_hf = pytest.mark.skipif(not HF.exists(), reason=f"{HF.name} is not here")
 TEXTS = [
     *((name, part) for name in ("tiny-q2_0", "tiny-mixed") for part in ("short", "mid", "long")),
@@ -34,11 +33,6 @@ GREEDY = [
 ]
 CHUNKS = [1, 7, 64, 512, 1 << 20]
 WHOLE = CHUNKS[-1]
-
-
-def stored(name: str, part: str) -> Any:
-    folder = DATA / "oracle" if (DATA / "oracle" / f"{name}.{part}.npz").exists() else ORACLES
-    return np.load(folder / f"{name}.{part}.npz")
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)

@@ -1,0 +1,158 @@
+"""VRAM slots on a card: where each (layer, expert) lies there, and how its bytes get up. Does not know why these blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from strata_recipes.errors import DeviceError
+from strata_recipes.files.aligned import AlignedBuffer
+from strata_recipes.files.source import Bytes
+from strata_recipes.plan.budget import SLOTS
+from strata_recipes.schedule.startup import Copy
+from strata_recipes.tiers.arena import POISON, SLICE_BYTES
+from strata_recipes.tiers.cuda_memory import LockedBuffer, Locks, Note, tensor_of
+from strata_recipes.tiers.ledger import Ledger
+
+ALIGNMENT = 16  # what the kernels read at once; true blobs are multiples of it, small ones lose at most 15 bytes to the reserve
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A blob that is on the card already."""
+
+    address: int
+    num_bytes: int
+
+
+class CudaSlots:
+    """Slots in slices of at most 1 GiB. Where the card holds fewer than planned, the last ones are left to the other tiers."""
+
+    def __init__(self, copies: Sequence[Copy], ledger: Ledger, device: torch.device, locks: Locks, note: Note, keep_bytes: int) -> None:
+        """`keep_bytes`: of VRAM that stay free, the plan's reserve."""
+        self._copies = sorted(copies, key=lambda copy: copy.index)
+        self._device = device
+        self._locks = locks
+        self._stream = torch.cuda.Stream(device)
+        self._places: dict[tuple[int, int], torch.Tensor] = {}
+        self._slices: list[torch.Tensor] = []
+        self._bounce: list[tuple[AlignedBuffer, torch.cuda.Event]] = []
+        self._turn = 0
+        self._taken = ledger.take("vram", SLOTS, sum(copy.num_bytes for copy in copies))
+        try:
+            self._allocate(keep_bytes, note)
+        except BaseException:
+            self.close()
+            raise
+
+    def __contains__(self, pair: tuple[int, int]) -> bool:
+        return pair in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(place.numel() for place in self._places.values())
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """Those of the fill that have a place."""
+        return tuple(copy for copy in self._copies if (copy.layer, copy.expert) in self._places)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return sorted(self._places)
+
+    def blob(self, layer: int, expert: int) -> Slot:
+        place = self._places[layer, expert]
+        return Slot(place.data_ptr(), place.numel())
+
+    def bytes(self, layer: int, expert: int) -> Bytes:
+        """Read back from the card."""
+        return self._places[layer, expert].cpu().numpy()
+
+    def buffer(self, num_bytes: int, alignment: int) -> AlignedBuffer:
+        """Memory that `write` takes from without waiting."""
+        return LockedBuffer(num_bytes, alignment, self._locks)
+
+    def write(self, layer: int, expert: int, blob: Bytes) -> None:
+        """Starts the copy of one blob to its slot; the bytes must stay as they are until `flush`."""
+        with torch.cuda.stream(self._stream):
+            self._places[layer, expert].copy_(tensor_of(blob), non_blocking=True)
+
+    def flush(self) -> None:
+        """Waits for all copies."""
+        self._stream.synchronize()
+
+    @contextmanager
+    def receive(self, layer: int, expert: int) -> Iterator[Bytes]:
+        """Host memory for one blob, which goes up at the end of the block, while the next is read into the other buffer."""
+        if not self._bounce:
+            largest = max(copy.num_bytes for copy in self._copies)
+            self._bounce = [(self.buffer(largest, 4096), torch.cuda.Event()) for _ in range(2)]
+        buffer, sent = self._bounce[self._turn]
+        self._turn = 1 - self._turn
+        sent.synchronize()
+        view = buffer.bytes[: self._places[layer, expert].numel()]
+        yield view
+        self.write(layer, expert, view)
+        sent.record(self._stream)
+
+    def close(self) -> None:
+        self.flush()
+        for buffer, _ in self._bounce:
+            buffer.close()
+        self._bounce, self._places, self._slices = [], {}, []
+        torch.cuda.empty_cache()
+        self._taken.give_back()
+
+    def poison(self) -> None:
+        for part in self._slices:
+            part.fill_(POISON)
+
+    def _allocate(self, keep_bytes: int, note: Note) -> None:
+        todo, done = self._copies, 0
+        while done < len(todo):
+            run = _run(todo, done)
+            part = self._slice(sum(_rounded(copy.num_bytes) for copy in run), keep_bytes)
+            if part is None:
+                break
+            at = 0
+            for copy in run:
+                self._places[copy.layer, copy.expert] = part[at : at + copy.num_bytes]
+                at += _rounded(copy.num_bytes)
+            done += len(run)
+        if done < len(todo):
+            free = torch.cuda.mem_get_info(self._device)[0]
+            note(
+                f"the card holds {done} of the planned {len(todo)} slots: {free} bytes are free now and {keep_bytes} stay so; "
+                f"{len(todo) - done} experts are read from the file instead"
+            )
+
+    def _slice(self, num_bytes: int, keep_bytes: int) -> torch.Tensor | None:
+        """None where the card cannot give it and keep its reserve."""
+        if torch.cuda.mem_get_info(self._device)[0] - num_bytes < keep_bytes:
+            return None
+        try:
+            part = torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+        except torch.cuda.OutOfMemoryError:
+            return None
+        if part.data_ptr() % ALIGNMENT:
+            raise DeviceError(f"the driver gave VRAM at {part.data_ptr():#x}, no multiple of {ALIGNMENT}: update it")
+        self._slices.append(part)
+        return part
+
+
+def _run(copies: Sequence[Copy], first: int) -> Sequence[Copy]:
+    """The copies from `first` on that share a slice; at least one."""
+    sizes = np.cumsum([_rounded(copy.num_bytes) for copy in copies[first : first + SLICE_BYTES // ALIGNMENT]])
+    count = int(np.searchsorted(sizes, SLICE_BYTES, side="right"))
+    return copies[first : first + max(1, count)]
+
+
+def _rounded(num_bytes: int) -> int:
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
