@@ -72,7 +72,17 @@ class Indexer:
         return torch.cat(chosen).sort(dim=1).values
 
     def _select_together(self, scores: Tensor, start: int) -> Tensor:
-        """All queries in one ranking: a launch a block of queries would cost more than the ranking. Equal scores fall as torch has it."""
+        """All queries in one ranking: a launch a block of queries would cost more than the ranking.
+
+        Which of several equal scores a card's ranking takes is its own; rows where that matters are ranked as above, on the CPU.
+        """
         whole = (torch.arange(start, start + scores.shape[0], device=scores.device) + 1) // self.block
         unseen = torch.arange(scores.shape[1], device=scores.device) >= whole[:, None]
-        return scores.masked_fill(unseen, -torch.inf).topk(self.num_selected, dim=1).indices.sort(dim=1).values
+        seen = scores.masked_fill(unseen, -torch.inf)
+        best, chosen = seen.topk(self.num_selected, dim=1)
+        tied = ((seen >= best[:, -1:]).sum(1) > self.num_selected).nonzero()[:, 0]
+        if tied.numel():
+            rows = zip(scores[tied].cpu(), whole[tied].tolist(), strict=True)
+            ranked = [row[:size].topk(self.num_selected).indices for row, size in rows]
+            chosen[tied] = torch.stack(ranked).to(chosen.device)
+        return chosen.sort(dim=1).values

@@ -155,7 +155,7 @@ def test_what_is_kept_is_what_the_plan_counts(residuals: str, machine: Any, tiny
     streams = sum(budget.part(KEPT_STREAMS) for budget in (plan.vram, plan.ram))
     rows = sum(budget.part(KEPT_ROWS) for budget in (plan.vram, plan.ram))
     g = tiny.index.geometry
-    sorting = 53 * g.top_k * 16  # of the choices, in passing
+    sorting = 53 * g.top_k * 36  # in passing: the choices and weights sorted, their order and places
     assert found.result.figures.kept_bytes == streams + rows - sorting
     assert streams == 53 * g.streams * g.hidden * 4
     assert (plan.vram.part(KEPT_STREAMS) > 0) == (residuals == "vram")
