@@ -101,3 +101,29 @@ def route_topk(scores: Floats, count: int) -> tuple[NDArray[np.int32], Floats, N
     order = np.lexsort((np.broadcast_to(np.arange(scores.shape[1]), scores.shape), -np.where(bad, 0, scores), bad), axis=1)
     ids = order[:, :count].astype(np.int32)
     return ids, np.take_along_axis(scores, ids.astype(np.int64), axis=1), bad.sum(axis=1).astype(np.int32)
+
+
+def tokens_read(chosen: NDArray[Any] | None, block: int, start: int, num_tokens: int) -> list[NDArray[np.int64]]:
+    """The earlier tokens, ascending, that each token from position `start` on reads: chosen [T, b] blocks of `block` tokens and
+    what comes after its last whole block; all of them where chosen is None or holds every whole block."""
+    read = []
+    for t, position in enumerate(range(start, start + num_tokens)):
+        whole, first = (position + 1) // block, 0
+        blocks = np.empty(0, np.int64)
+        if chosen is not None and whole > chosen.shape[1]:
+            blocks, first = np.asarray(chosen[t], np.int64), whole * block
+        inside = (blocks[:, None] * block + np.arange(block)).reshape(-1)
+        read.append(np.concatenate([inside, np.arange(first, position + 1)]))
+    return read
+
+
+def selected_attention(
+    query: Floats, keys: NDArray[Any], values: NDArray[Any], chosen: NDArray[Any] | None, block: int, start: int
+) -> NDArray[np.float64]:
+    """softmax(query . keys) values over the tokens that each token reads: [K, T, G, D], [K, context, D], [T, b] -> [K, T, G, D]."""
+    out = np.empty(query.shape, np.float64)
+    for t, tokens in enumerate(tokens_read(chosen, block, start, query.shape[1])):
+        scores = query[:, t].astype(np.float64) @ keys[:, tokens].astype(np.float64).transpose(0, 2, 1)
+        share = np.exp(scores - scores.max(-1, keepdims=True))
+        out[:, t] = share / share.sum(-1, keepdims=True) @ values[:, tokens].astype(np.float64)
+    return out

@@ -15,6 +15,7 @@ from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
 from kernels_numba.gpu.moe import scatter_add_kernel, shared_init_kernel, silu_kernel
 from kernels_numba.gpu.quantize_rows import quantize_kernel
 from kernels_numba.gpu.route_topk import topk_kernel
+from kernels_numba.gpu.selected_attention import attention_kernel
 from tests.kernels.ptx_text import CAPABILITIES, needs_toolkit, ptx
 
 pytestmark = needs_toolkit
@@ -73,6 +74,16 @@ def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
     text = ptx(parts_kernel("Q8_0", "f32", False, 2), (8, 6))
     assert "ld.global.nc.u16" in text
     assert not re.search(r"ld\.global\.nc\.(v2|v4|u32|u64)", text)
+
+
+@every_capability
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, capability: tuple[int, int]) -> None:
+    text = ptx(attention_kernel(12, 256, half, 4, 4), capability)
+    assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
+    assert text.count("ld.global.nc.v4") >= 2
+    assert text.count("ld.shared.v4") == 2 * 12 + 12
+    assert ".local" not in text
 
 
 @every_capability
