@@ -23,6 +23,7 @@ from kernels_numba.gpu.groups import Groups, Part, tiles_of
 from kernels_numba.gpu.jobs import Jobs
 from kernels_numba.gpu.matvec import matvec
 from kernels_numba.gpu.matvec_q8 import matvec_q8
+from kernels_numba.gpu.select_blocks import select_blocks
 from kernels_numba.gpu.selected_attention import selected_attention
 
 EXPERTS, HIDDEN, WIDTH, ROWS = 512, 2560, 640, 160
@@ -240,6 +241,18 @@ def attention_lines(dtype: torch.dtype, context: int = 223_706, tokens: int = 40
     ]
 
 
+def selection_line(blocks: int = 55_926, tokens: int = 4096) -> Line:
+    """512 of a long prompt's blocks, the scores sums of relu, against torch.topk and a sort of its ids."""
+    scores = torch.relu(torch.randn(4, tokens, blocks, device="cuda") - 1).sum(0)
+    chosen = torch.empty(tokens, 512, dtype=torch.int32, device="cuda")
+
+    def ours() -> None:
+        select_blocks(scores, 4, 4 * blocks - tokens, chosen)
+
+    return Line(f"select_blocks, 512 of {blocks}, of topk and sort", 0.0, ours, tokens / 1e6,
+                lambda: scores.topk(512).indices.sort(), tokens / 1e6, "Mrows/s")  # fmt: skip
+
+
 def lines() -> list[tuple[str, Callable[[], list[Line]]]]:
     """Names and makers; a maker allocates, so each runs when its turn comes."""
     made: list[tuple[str, Callable[[], list[Line]]]] = [
@@ -250,6 +263,7 @@ def lines() -> list[tuple[str, Callable[[], list[Line]]]]:
         ("pinned", lambda: [pinned_line("Q2_0"), pinned_line("Q8_0")]),
         ("grouped Q2_0", lambda: grouped_lines("Q2_0")),
         ("grouped IQ4_NL", lambda: grouped_lines("IQ4_NL")),
+        ("select_blocks", lambda: [selection_line()]),
         ("selected_attention", lambda: [*attention_lines(torch.float16), *attention_lines(torch.float32)]),
     ]
     for name in FORMATS:

@@ -166,6 +166,7 @@ divide = _asm("div.rn.f32 $0, $1, $2;", "f32", "f32 f32", twins.divide)
 nearest = _asm("cvt.rni.s32.f32 $0, $1;", "i32", "f32", twins.nearest)  # to even; NaN gives 0
 
 shuffle_xor = _asm("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", "i32", "i32 i32", twins.shuffle_xor, effect=True)
+ballot = _asm("{ .reg .pred p; setp.ne.s32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff; }", "i32", "i32", twins.ballot, effect=True)
 _MMA = "{{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};".replace("{{", "{").replace("}}", "}")
 _MMA_PARAMS = "i32 i32 i32 i32 i32 i32 f32 f32 f32 f32"
 mma_bf16 = _asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 " + _MMA, "4 x f32", _MMA_PARAMS, twins.mma_bf16, effect=True)

@@ -195,6 +195,10 @@ def shuffle_xor(word: int, mask: int) -> int:
     return int(warp[_lane() ^ int(mask)])
 
 
+def ballot(chosen: int) -> int:
+    return sum(1 << lane for lane, other in enumerate(_exchange(int(chosen))) if other)
+
+
 def load_matrix4(at: int) -> tuple[int, ...]:
     rows = _exchange(load128(at))
     lane = _lane()

@@ -127,3 +127,15 @@ def selected_attention(
         share = np.exp(scores - scores.max(-1, keepdims=True))
         out[:, t] = share / share.sum(-1, keepdims=True) @ values[:, tokens].astype(np.float64)
     return out
+
+
+def select_blocks(scores: Floats, count: int, block: int, start: int) -> NDArray[np.int32]:
+    """[T, n] -> [T, count] ids, ascending, of the best of each token's whole blocks, ties to the lower id, a NaN below -inf. Exact."""
+    chosen = np.tile(np.arange(count, dtype=np.int32), (len(scores), 1))
+    for t, row in enumerate(scores):
+        line = row[: (start + t + 1) // block]
+        if len(line) > count:
+            bad = np.isnan(line)
+            order = np.lexsort((np.arange(len(line)), -np.where(bad, 0, line), bad))
+            chosen[t] = np.sort(order[:count])
+    return chosen

@@ -15,6 +15,7 @@ from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
 from kernels_numba.gpu.moe import scatter_add_kernel, shared_init_kernel, silu_kernel
 from kernels_numba.gpu.quantize_rows import quantize_kernel
 from kernels_numba.gpu.route_topk import topk_kernel
+from kernels_numba.gpu.select_blocks import select_kernel
 from kernels_numba.gpu.selected_attention import attention_kernel
 from tests.kernels.ptx_text import CAPABILITIES, needs_toolkit, ptx
 
@@ -88,7 +89,7 @@ def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, 
 
 @every_capability
 def test_the_small_kernels_compile(capability: tuple[int, int]) -> None:
-    small = quantize_kernel(), topk_kernel(), silu_kernel(), shared_init_kernel(), scatter_add_kernel()
+    small = quantize_kernel(), topk_kernel(), silu_kernel(), shared_init_kernel(), scatter_add_kernel(), select_kernel(4)
     for kernel in (*small, f32_kernel(("Q2_0",), 64, 256, True, (16,))):
         assert ".entry" in ptx(kernel, capability)
 
