@@ -33,8 +33,15 @@ def from_bits(bits: Bits, output: str) -> Floats:
 
 
 def rounded(values: Floats, compute: str) -> Floats:
-    """Values as operands of `compute`: "f32", "f16" or "bf16"."""
+    """Activations [.., K] as operands of `compute`: "f32", "f16", "bf16" or "q8"."""
+    if compute == "q8":
+        return round_rows(values)
     return values if compute == "f32" else from_bits(to_bits(values, compute), compute)
+
+
+def rounded_weights(values: Floats, compute: str) -> Floats:
+    """Weights as operands of `compute`: q8 leaves them as they are."""
+    return values if compute == "q8" else rounded(values, compute)
 
 
 def quantize_rows(x: Floats) -> tuple[NDArray[np.int8], Floats]:
@@ -49,6 +56,13 @@ def quantize_rows(x: Floats) -> tuple[NDArray[np.int8], Floats]:
         codes = np.clip(np.rint(groups / scales[:, :, None]), -127, 127)
     codes = np.where((scales[:, :, None] > 0) & ~np.isnan(codes), codes, 0)
     return codes.astype(np.int8).reshape(rows, groups.shape[1] * GROUP)[:, :width].copy(), scales
+
+
+def round_rows(x: Floats) -> Floats:
+    """x [R, K] to the values that its codes and scales stand for, the product in float32."""
+    codes, scales = quantize_rows(x)
+    with np.errstate(invalid="ignore"):
+        return codes.astype(np.float32) * np.repeat(scales, GROUP, axis=1)[:, : codes.shape[1]]
 
 
 def unquantized(codes: NDArray[np.int8], scales: Floats) -> NDArray[np.float64]:
@@ -76,7 +90,7 @@ def silu(x: NDArray[Any]) -> NDArray[np.float64]:
 
 def gate_up(x: Floats, gate: Floats, up: Floats, compute: str) -> NDArray[np.float64]:
     """silu(x gate^T) * (x up^T) with operands rounded as `compute` says; the result is not rounded."""
-    x, gate, up = (rounded(part, compute) for part in (x, gate, up))
+    x, gate, up = rounded(x, compute), rounded_weights(gate, compute), rounded_weights(up, compute)
     return silu(matvec(x, gate)) * matvec(x, up)
 
 

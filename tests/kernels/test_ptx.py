@@ -89,7 +89,15 @@ def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, 
 
 @every_capability
 def test_the_small_kernels_compile(capability: tuple[int, int]) -> None:
-    small = quantize_kernel(), topk_kernel(), silu_kernel(), shared_init_kernel(), scatter_add_kernel(), select_kernel(4)
+    small = (
+        quantize_kernel(True),
+        quantize_kernel(False),
+        topk_kernel(),
+        silu_kernel(),
+        shared_init_kernel(),
+        scatter_add_kernel(),
+        select_kernel(4),
+    )
     for kernel in (*small, f32_kernel(("Q2_0",), 64, 256, True, (16,))):
         assert ".entry" in ptx(kernel, capability)
 
