@@ -154,6 +154,7 @@ to_float = _instruction("f32", "i32", twins.to_float, lambda b, w: b.sitofp(w, _
 count_bits = _asm("popc.b32 $0, $1;", "i32", "i32", twins.count_bits)
 pick_bytes = _asm("prmt.b32 $0, $1, $2, $3;", "i32", "i32 i32 i32", twins.pick_bytes)
 dp4a = _asm("dp4a.s32.s32 $0, $1, $2, $3;", "i32", "i32 i32 i32", twins.dp4a)
+halves = _asm("{ .reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; }", "2 x f32", "i32", twins.halves)  # low first
 half_to_float = _asm("{ .reg .b16 h; cvt.u16.u32 h, $1; cvt.f32.f16 $0, h; }", "f32", "i32", twins.half_to_float)
 pack_bf16 = _asm("cvt.rn.bf16x2.f32 $0, $2, $1;", "i32", "f32 f32", twins.pack_bf16)  # first argument in the low half
 pack_f16 = _asm("cvt.rn.f16x2.f32 $0, $2, $1;", "i32", "f32 f32", twins.pack_f16)
@@ -165,6 +166,7 @@ divide = _asm("div.rn.f32 $0, $1, $2;", "f32", "f32 f32", twins.divide)
 nearest = _asm("cvt.rni.s32.f32 $0, $1;", "i32", "f32", twins.nearest)  # to even; NaN gives 0
 
 shuffle_xor = _asm("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", "i32", "i32 i32", twins.shuffle_xor, effect=True)
+ballot = _asm("{ .reg .pred p; setp.ne.s32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff; }", "i32", "i32", twins.ballot, effect=True)
 _MMA = "{{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};".replace("{{", "{").replace("}}", "}")
 _MMA_PARAMS = "i32 i32 i32 i32 i32 i32 f32 f32 f32 f32"
 mma_bf16 = _asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 " + _MMA, "4 x f32", _MMA_PARAMS, twins.mma_bf16, effect=True)
@@ -197,12 +199,12 @@ shared_place = _address_of_shared("i32", twins.shared_address)
 
 
 def _shared_vector(result: str, extra: str, twin: Any) -> Any:
-    """A 16-byte load or store of a shared int32 array at an element index that four divides; the compiler may move it."""
+    """A 16-byte load or store of a shared int32 or float32 array at an element index that four divides; the compiler may move it."""
     if SIMULATED:
         return twin
     from numba.cuda.extending import intrinsic
 
-    four = ir.VectorType(_I32, 4)
+    four = ir.VectorType(_F32 if "f32" in result else _I32, 4)
 
     def place(context: Any, builder: Any, sig: Any, values: Any) -> Any:
         data = context.make_array(sig.args[0])(context, builder, value=values[0]).data
@@ -229,6 +231,7 @@ def _shared_vector(result: str, extra: str, twin: Any) -> Any:
 
 
 load_shared128 = _shared_vector("4 x i32", "", twins.load_shared128)
+load_shared_float4 = _shared_vector("4 x f32", "", twins.load_shared_float4)
 store_shared128 = _shared_vector("void", "i32 i32 i32 i32", twins.store_shared128)
 # on shared_place addresses: four 8 x 8 tiles of 16-bit values, each lane naming one row of 16 bytes; a store of 16 bytes; and 16 bytes
 # from device memory in the background, `size` 0 writing zeros and reading nothing

@@ -142,6 +142,10 @@ def half_to_float(half: int) -> np.float32:
     return np.float32(np.uint16(int(half) & 0xFFFF).view(np.float16))
 
 
+def halves(word: int) -> tuple[np.float32, np.float32]:
+    return half_to_float(word), half_to_float((int(word) & _MASK) >> 16)
+
+
 def pack_bf16(low: np.float32, high: np.float32) -> int:
     return _bf16(low) | _bf16(high) << 16
 
@@ -191,6 +195,10 @@ def shuffle_xor(word: int, mask: int) -> int:
     return int(warp[_lane() ^ int(mask)])
 
 
+def ballot(chosen: int) -> int:
+    return sum(1 << lane for lane, other in enumerate(_exchange(int(chosen))) if other)
+
+
 def load_matrix4(at: int) -> tuple[int, ...]:
     rows = _exchange(load128(at))
     lane = _lane()
@@ -199,6 +207,10 @@ def load_matrix4(at: int) -> tuple[int, ...]:
 
 def load_shared128(array: Any, index: int) -> tuple[int, ...]:
     return tuple(int(array[_aligned(index, 4) + i]) & _MASK for i in range(4))
+
+
+def load_shared_float4(array: Any, index: int) -> tuple[np.float32, ...]:
+    return tuple(array[_aligned(index, 4) + i] for i in range(4))
 
 
 def store_shared128(array: Any, index: int, *words: int) -> None:

@@ -33,8 +33,15 @@ def from_bits(bits: Bits, output: str) -> Floats:
 
 
 def rounded(values: Floats, compute: str) -> Floats:
-    """Values as operands of `compute`: "f32", "f16" or "bf16"."""
+    """Activations [.., K] as operands of `compute`: "f32", "f16", "bf16" or "q8"."""
+    if compute == "q8":
+        return round_rows(values)
     return values if compute == "f32" else from_bits(to_bits(values, compute), compute)
+
+
+def rounded_weights(values: Floats, compute: str) -> Floats:
+    """Weights as operands of `compute`: q8 leaves them as they are."""
+    return values if compute == "q8" else rounded(values, compute)
 
 
 def quantize_rows(x: Floats) -> tuple[NDArray[np.int8], Floats]:
@@ -49,6 +56,13 @@ def quantize_rows(x: Floats) -> tuple[NDArray[np.int8], Floats]:
         codes = np.clip(np.rint(groups / scales[:, :, None]), -127, 127)
     codes = np.where((scales[:, :, None] > 0) & ~np.isnan(codes), codes, 0)
     return codes.astype(np.int8).reshape(rows, groups.shape[1] * GROUP)[:, :width].copy(), scales
+
+
+def round_rows(x: Floats) -> Floats:
+    """x [R, K] to the values that its codes and scales stand for, the product in float32."""
+    codes, scales = quantize_rows(x)
+    with np.errstate(invalid="ignore"):
+        return codes.astype(np.float32) * np.repeat(scales, GROUP, axis=1)[:, : codes.shape[1]]
 
 
 def unquantized(codes: NDArray[np.int8], scales: Floats) -> NDArray[np.float64]:
@@ -76,7 +90,7 @@ def silu(x: NDArray[Any]) -> NDArray[np.float64]:
 
 def gate_up(x: Floats, gate: Floats, up: Floats, compute: str) -> NDArray[np.float64]:
     """silu(x gate^T) * (x up^T) with operands rounded as `compute` says; the result is not rounded."""
-    x, gate, up = (rounded(part, compute) for part in (x, gate, up))
+    x, gate, up = rounded(x, compute), rounded_weights(gate, compute), rounded_weights(up, compute)
     return silu(matvec(x, gate)) * matvec(x, up)
 
 
@@ -101,3 +115,41 @@ def route_topk(scores: Floats, count: int) -> tuple[NDArray[np.int32], Floats, N
     order = np.lexsort((np.broadcast_to(np.arange(scores.shape[1]), scores.shape), -np.where(bad, 0, scores), bad), axis=1)
     ids = order[:, :count].astype(np.int32)
     return ids, np.take_along_axis(scores, ids.astype(np.int64), axis=1), bad.sum(axis=1).astype(np.int32)
+
+
+def tokens_read(chosen: NDArray[Any] | None, block: int, start: int, num_tokens: int) -> list[NDArray[np.int64]]:
+    """The earlier tokens, ascending, that each token from position `start` on reads: chosen [T, b] blocks of `block` tokens and
+    what comes after its last whole block; all of them where chosen is None or holds every whole block."""
+    read = []
+    for t, position in enumerate(range(start, start + num_tokens)):
+        whole, first = (position + 1) // block, 0
+        blocks = np.empty(0, np.int64)
+        if chosen is not None and whole > chosen.shape[1]:
+            blocks, first = np.asarray(chosen[t], np.int64), whole * block
+        inside = (blocks[:, None] * block + np.arange(block)).reshape(-1)
+        read.append(np.concatenate([inside, np.arange(first, position + 1)]))
+    return read
+
+
+def selected_attention(
+    query: Floats, keys: NDArray[Any], values: NDArray[Any], chosen: NDArray[Any] | None, block: int, start: int
+) -> NDArray[np.float64]:
+    """softmax(query . keys) values over the tokens that each token reads: [K, T, G, D], [K, context, D], [T, b] -> [K, T, G, D]."""
+    out = np.empty(query.shape, np.float64)
+    for t, tokens in enumerate(tokens_read(chosen, block, start, query.shape[1])):
+        scores = query[:, t].astype(np.float64) @ keys[:, tokens].astype(np.float64).transpose(0, 2, 1)
+        share = np.exp(scores - scores.max(-1, keepdims=True))
+        out[:, t] = share / share.sum(-1, keepdims=True) @ values[:, tokens].astype(np.float64)
+    return out
+
+
+def select_blocks(scores: Floats, count: int, block: int, start: int) -> NDArray[np.int32]:
+    """[T, n] -> [T, count] ids, ascending, of the best of each token's whole blocks, ties to the lower id, a NaN below -inf. Exact."""
+    chosen = np.tile(np.arange(count, dtype=np.int32), (len(scores), 1))
+    for t, row in enumerate(scores):
+        line = row[: (start + t + 1) // block]
+        if len(line) > count:
+            bad = np.isnan(line)
+            order = np.lexsort((np.arange(len(line)), -np.where(bad, 0, line), bad))
+            chosen[t] = np.sort(order[:count])
+    return chosen

@@ -1,6 +1,7 @@
 """Sorted rows times their experts' quantized matrices on the CPU: gate and up with SiLU between them, and down. Knows no tier.
 
-A row's bits depend on the row and its expert alone. compute "bf16" and "f16" round operands; products and sums stay float32.
+A row's bits depend on the row and its expert alone. compute "bf16" and "f16" round operands, "q8" activations alone
+(quantize_rows.py); products and sums stay float32.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels_numba.cpu.dequantize import dequantize
 from kernels_numba.cpu.expert_mlp import expert_hidden, project
-from kernels_numba.reference_ops import rounded
+from kernels_numba.reference_ops import rounded, rounded_weights
 
 Floats = NDArray[np.float32]
 Matrix = tuple[NDArray[np.uint8], str]  # plain blocks and their format
@@ -43,4 +44,4 @@ def grouped_down(x: Floats, counts: NDArray[np.int64], downs: Sequence[Matrix], 
 def _widened(matrix: Matrix, shape: tuple[int, int], compute: str) -> Floats:
     weights = np.empty(shape, np.float32)
     dequantize(matrix[0], matrix[1], weights.reshape(-1))
-    return rounded(weights, compute)
+    return rounded_weights(weights, compute)

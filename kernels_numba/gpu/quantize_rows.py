@@ -1,4 +1,4 @@
-"""float32 rows to int8 with one float32 scale for 32 values, on the GPU. One warp a group. Knows no weights."""
+"""float32 rows to int8 with one float32 scale for 32 values, or to what these stand for, on the GPU. Knows no weights."""
 
 # mypy: no-check-untyped-defs
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from kernels_numba.device import Kernel, address, cuda
 from kernels_numba.gpu.warp import warp_largest
-from kernels_numba.ptx import as_float, as_word, bits, divide, load_float, nearest, store8, store_float
+from kernels_numba.ptx import as_float, as_word, bits, divide, multiply, nearest, reload_float, store8, store_float, to_float
 
 GROUP = 32
 _THREADS = 256
@@ -27,14 +27,23 @@ def quantize_rows(x: Any, codes: Any, scales: Any, stream: int = 0) -> None:
     pointers = (address("x", x, "float32", (rows, width)), address("codes", codes, "int8", (rows, width)),
                 address("scales", scales, "float32", (rows, groups)))  # fmt: skip
     total = rows * groups
-    quantize_kernel().launch(-(-total * GROUP // _THREADS), stream, *pointers, total, width, groups)
+    quantize_kernel(True).launch(-(-total * GROUP // _THREADS), stream, *pointers, total, width, groups)
+
+
+def round_rows(x: Any, out: Any, stream: int = 0) -> None:
+    """x float32 [R, K] -> out float32 [R, K], code * scale of each value: bit for bit reference_ops.round_rows. out may be x."""
+    rows, width = (int(size) for size in x.shape)
+    groups = -(-width // GROUP)
+    pointers = address("x", x, "float32", (rows, width)), address("out", out, "float32", (rows, width)), 0
+    total = rows * groups
+    quantize_kernel(False).launch(-(-total * GROUP // _THREADS), stream, *pointers, total, width, groups)
 
 
 @functools.cache
-def quantize_kernel() -> Kernel:
-    """A warp a group of 32 values."""
+def quantize_kernel(to_codes: bool) -> Kernel:
+    """A warp a group of 32 values; to codes and scales, or to the codes' values in `out`."""
 
-    def quantize_groups(x, codes, scales, total, width, groups):  # type: ignore[no-untyped-def]
+    def quantize_groups(x, out, scales, total, width, groups):  # type: ignore[no-untyped-def]
         lane = cuda.threadIdx.x & 31
         unit = np.int64(cuda.blockIdx.x) * (_THREADS // 32) + (cuda.threadIdx.x >> 5)
         row = unit // groups
@@ -42,14 +51,17 @@ def quantize_kernel() -> Kernel:
         inside = unit < total and column < width
         value = _ZERO
         if inside:
-            value = load_float(x + (row * width + column) * 4)
+            value = reload_float(x + (row * width + column) * 4)
         scale = divide(as_float(warp_largest(bits(as_word(value), 0, 0x7FFFFFFF))), _LARGEST)
         if inside:
             code = 0
             if scale > _ZERO:
                 code = min(max(nearest(divide(value, scale)), -127), 127)
-            store8(codes + row * width + column, code)
-            if lane == 0:
-                store_float(scales + unit * 4, scale)
+            if not to_codes:
+                store_float(out + (row * width + column) * 4, multiply(to_float(code), scale))
+            else:
+                store8(out + row * width + column, code)
+                if lane == 0:
+                    store_float(scales + unit * 4, scale)
 
     return Kernel(quantize_groups, "i64 i64 i64 i64 i64 i64", _THREADS)

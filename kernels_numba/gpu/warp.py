@@ -28,6 +28,16 @@ def _same(value):  # type: ignore[no-untyped-def]
 
 
 @inline
+def warp_highest(value):  # type: ignore[no-untyped-def]
+    """The highest of 32 float32 values; a NaN may or may not be found."""
+    value = max(value, as_float(shuffle_xor(as_word(value), 16)))
+    value = max(value, as_float(shuffle_xor(as_word(value), 8)))
+    value = max(value, as_float(shuffle_xor(as_word(value), 4)))
+    value = max(value, as_float(shuffle_xor(as_word(value), 2)))
+    return max(value, as_float(shuffle_xor(as_word(value), 1)))
+
+
+@inline
 def warp_largest(word):  # type: ignore[no-untyped-def]
     """The largest of 32 non-negative words."""
     word = max(word, shuffle_xor(word, 16))

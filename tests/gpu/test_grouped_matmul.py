@@ -10,7 +10,7 @@ from kernels_numba.device import SIMULATED, address, to_device, to_host
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.grouped_matmul import COMPUTE, grouped_down, grouped_gate_up
 from kernels_numba.gpu.groups import TILE_ROWS, Groups, Part, tiles_of
-from kernels_numba.reference_ops import from_bits, magnitudes, matvec, rounded, to_bits
+from kernels_numba.reference_ops import GROUP, from_bits, magnitudes, matvec, quantize_rows, rounded, rounded_weights, to_bits
 from tests.gpu.weights import Blobs, blobs
 
 UNTOUCHED = 3.0
@@ -42,11 +42,25 @@ def test_gate_up(names: tuple[str, str], compute: str, planar: bool) -> None:
     out = run_gate_up(x, COUNTS, both, names, num_outs, compute, planar, offset, rows)
     for group, part in groups_of(COUNTS):
         wanted = reference_ops.gate_up(x[rows[part]], gates.values[group], ups.values[group], compute)
-        gate, up = (rounded(v, compute) for v in (gates.values[group], ups.values[group]))
+        gate, up = (rounded_weights(v, compute) for v in (gates.values[group], ups.values[group]))
         operand = rounded(x[rows[part]], compute)
         scale = (magnitudes(operand, gate) + 1) * (magnitudes(operand, up) + 1)
-        unit = {"f32": width / 2 * FLOATS, "bf16": 2.0**-9, "f16": 2.0**-12}[compute]
-        assert (np.abs(out[part] - wanted) <= (width * FLOATS + 1e-6) * scale + unit * np.abs(wanted) + 1e-7).all()
+        unit = {"f32": width / 2 * FLOATS, "bf16": 2.0**-9, "f16": 2.0**-12, "q8": width / 2 * FLOATS}[compute]
+        limit = (width * FLOATS + 1e-6) * scale + unit * np.abs(wanted) + 1e-7
+        if compute == "q8":  # half a step of the result's own code
+            limit += 0.501 * np.repeat(quantize_rows(wanted.astype(np.float32))[1], GROUP, axis=1)[:, :num_outs]
+        assert (np.abs(out[part] - wanted) <= limit).all()
+
+
+@pytest.mark.gpu
+def test_q8_results_are_operands_of_down() -> None:
+    """Rounded again, nothing changes but a last bit."""
+    gates, ups = (blobs("Q2_0", len(COUNTS), 64, 256, True, seed=seed) for seed in (1, 2))
+    both, offset = joined(gates, ups)
+    x, rows = rows_of(sum(COUNTS), 256), np.arange(sum(COUNTS), dtype=np.int32)
+    out = run_gate_up(x, COUNTS, both, ("Q2_0", "Q2_0"), 64, "q8", True, offset, rows)
+    assert len(np.unique(np.round(out[0, :32] / quantize_rows(out)[1][0, 0]))) > 8
+    np.testing.assert_allclose(rounded(out, "q8"), out, rtol=1e-6)
 
 
 @pytest.mark.gpu
@@ -110,7 +124,7 @@ def rows_of(count: int, width: int) -> np.ndarray:
 
 
 def operand_of(x: np.ndarray, compute: str) -> np.ndarray:
-    return x if compute == "f32" else to_bits(x, compute)
+    return rounded(x, compute) if COMPUTE[compute] == "float32" else to_bits(x, compute)
 
 
 def run_down(
@@ -128,9 +142,10 @@ def run_gate_up(
 ) -> np.ndarray:  # fmt: skip
     groups = Groups(made.table, to_device(tiles_of(np.array(counts))), to_device(rows))
     shape = len(rows), num_outs
-    out = to_device(np.full(shape, UNTOUCHED, np.float32) if compute == "f32" else np.full(shape, 0x7FFF, np.uint16))
+    wide = COMPUTE[compute] == "float32"
+    out = to_device(np.full(shape, UNTOUCHED, np.float32) if wide else np.full(shape, 0x7FFF, np.uint16))
     grouped_gate_up(to_device(operand_of(x, compute)), groups, Part(names[0], 0), Part(names[1], offset), num_outs, out, compute, planar)
-    return to_host(out) if compute == "f32" else from_bits(to_host(out), compute)
+    return to_host(out) if wide else from_bits(to_host(out), compute)
 
 
 def groups_of(counts: list[int]) -> list[tuple[int, slice]]:
@@ -140,7 +155,7 @@ def groups_of(counts: list[int]) -> list[tuple[int, slice]]:
 
 def check_down(x: np.ndarray, counts: list[int], made: Blobs, out: np.ndarray, compute: str) -> None:
     for group, part in groups_of(counts):
-        operand, weights = rounded(x[part], compute), rounded(made.values[group], compute)
+        operand, weights = rounded(x[part], compute), rounded_weights(made.values[group], compute)
         error = np.abs(out[part] - matvec(operand, weights))
         assert (error <= (x.shape[1] / 2 + 20) * FLOATS * magnitudes(operand, weights) + 1e-30).all(), (group, error.max())
 

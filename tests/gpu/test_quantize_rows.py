@@ -7,7 +7,7 @@ import pytest
 
 from kernels_numba import reference_ops
 from kernels_numba.device import SIMULATED, to_device, to_host
-from kernels_numba.gpu.quantize_rows import quantize_rows
+from kernels_numba.gpu.quantize_rows import quantize_rows, round_rows
 from tests.kernels.rows import edge_rows
 
 SHAPES = [(1, 32), (3, 40), (2, 1), (0, 64)] if SIMULATED else [(1, 32), (3, 40), (2, 1), (0, 64), (7, 2560), (70_000, 640)]
@@ -28,3 +28,6 @@ def check(x: np.ndarray) -> None:
     quantize_rows(to_device(x), got_codes, got_scales)
     assert (to_host(got_codes) == codes).all()
     assert np.array_equal(to_host(got_scales), scales, equal_nan=True)
+    rounded = to_device(x)
+    round_rows(rounded, rounded)
+    assert np.array_equal(to_host(rounded), reference_ops.round_rows(x), equal_nan=True)

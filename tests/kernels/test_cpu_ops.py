@@ -57,6 +57,13 @@ def test_quantize_rows_edges() -> None:
     assert np.isinf(scales[5, 1]) and not codes[5, 32:].any()
 
 
+def test_rounded_rows_are_the_codes_values() -> None:
+    x = np.random.default_rng(0).standard_normal((5, 72)).astype(np.float32)
+    codes, scales = reference_ops.quantize_rows(x)
+    np.testing.assert_allclose(reference_ops.round_rows(x), reference_ops.unquantized(codes, scales), rtol=2 * ROUNDING)
+    assert np.isnan(reference_ops.round_rows(edge_rows())[4, :32]).all()
+
+
 def check_quantized(x: np.ndarray) -> None:
     codes, scales = reference_ops.quantize_rows(x)
     got_codes, got_scales = np.full_like(codes, 99), np.full_like(scales, -1)
@@ -83,7 +90,7 @@ def test_matvec(name: str) -> None:
                 assert (np.abs(out[j, s] - reference_ops.matvec(operand[row : row + 1], weights)[0]) <= limit).all()
 
 
-@pytest.mark.parametrize("compute", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("compute", ["f32", "bf16", "f16", "q8"])
 @pytest.mark.parametrize("names", [("Q2_0", "Q2_0", "Q4_0"), ("IQ2_XS", "Q8_0", "Q6_K")])
 def test_grouped_matmul(names: tuple[str, str, str], compute: str) -> None:
     counts, hidden, width = np.array([0, 3, 1, 0, 40]), 256, 256
@@ -97,10 +104,12 @@ def test_grouped_matmul(names: tuple[str, str, str], compute: str) -> None:
         part, start = slice(start, start + count), start + count
         wide = [reference.dequantize(*m).reshape(256, 256) for m in (gate, up, down)]
         wanted = reference_ops.gate_up(x[part], wide[0], wide[1], compute)
-        step = {"f32": 0, "bf16": 2.0**-8, "f16": 2.0**-11}[compute]
+        step = {"f32": 0, "bf16": 2.0**-8, "f16": 2.0**-11, "q8": 0}[compute] * np.abs(wanted)
+        if compute == "q8":  # half a step of the result's own code
+            step = 0.501 * np.repeat(reference_ops.quantize_rows(wanted.astype(np.float32))[1], 32, axis=1)
         gate_up_sums = [reference_ops.magnitudes(x[part], weights) + 1 for weights in wide[:2]]
-        assert (np.abs(middle[part] - wanted) <= 1e-5 * gate_up_sums[0] * gate_up_sums[1] + step * np.abs(wanted)).all()
-        operand, weights = reference_ops.rounded(middle[part], compute), reference_ops.rounded(wide[2], compute)
+        assert (np.abs(middle[part] - wanted) <= 1e-5 * gate_up_sums[0] * gate_up_sums[1] + step).all()
+        operand, weights = reference_ops.rounded(middle[part], compute), reference_ops.rounded_weights(wide[2], compute)
         limit = 50 * ROUNDING * reference_ops.magnitudes(operand, weights)
         assert (np.abs(out[part] - reference_ops.matvec(operand, weights)) <= limit).all()
 

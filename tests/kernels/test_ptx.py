@@ -15,6 +15,8 @@ from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
 from kernels_numba.gpu.moe import scatter_add_kernel, shared_init_kernel, silu_kernel
 from kernels_numba.gpu.quantize_rows import quantize_kernel
 from kernels_numba.gpu.route_topk import topk_kernel
+from kernels_numba.gpu.select_blocks import select_kernel
+from kernels_numba.gpu.selected_attention import attention_kernel
 from tests.kernels.ptx_text import CAPABILITIES, needs_toolkit, ptx
 
 pytestmark = needs_toolkit
@@ -76,8 +78,26 @@ def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
 
 
 @every_capability
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, capability: tuple[int, int]) -> None:
+    text = ptx(attention_kernel(12, 256, half, 4, 4), capability)
+    assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
+    assert text.count("ld.global.nc.v4") >= 2
+    assert text.count("ld.shared.v4") == 2 * 12 + 12
+    assert ".local" not in text
+
+
+@every_capability
 def test_the_small_kernels_compile(capability: tuple[int, int]) -> None:
-    small = quantize_kernel(), topk_kernel(), silu_kernel(), shared_init_kernel(), scatter_add_kernel()
+    small = (
+        quantize_kernel(True),
+        quantize_kernel(False),
+        topk_kernel(),
+        silu_kernel(),
+        shared_init_kernel(),
+        scatter_add_kernel(),
+        select_kernel(4),
+    )
     for kernel in (*small, f32_kernel(("Q2_0",), 64, 256, True, (16,))):
         assert ".entry" in ptx(kernel, capability)
 
