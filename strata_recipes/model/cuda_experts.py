@@ -50,7 +50,6 @@ class CudaExperts:
         self._index = index
         self._compute = compute
         self._ring = ring
-        self._kernels = compute if compute in HALVES else "f32"
         self._hidden = torch.empty(most_rows, g.expert_width, dtype=HALVES.get(compute, torch.float32), device=device)
         self._results = torch.empty(most_rows, g.hidden, device=device)
 
@@ -99,9 +98,9 @@ class CudaExperts:
         g, hidden, results = self._index.geometry, self._hidden[:num_rows], self._results[:num_rows]
         gate, up = Part(at.gate, 0), Part(at.up, at.gate_bytes)
         down = Part(at.down, at.gate_bytes + at.up_bytes)
-        grouped_gate_up(x, groups, gate, up, g.expert_width, hidden, self._kernels)
+        grouped_gate_up(x, groups, gate, up, g.expert_width, hidden, self._compute)
         sorted_already = Groups(groups.table, groups.tiles)
-        grouped_down(self._operand(hidden), sorted_already, down, g.hidden, results, self._kernels)
+        grouped_down(hidden, sorted_already, down, g.hidden, results, self._compute)
 
     def _operand(self, values: Tensor) -> Tensor:
         half = HALVES.get(self._compute)

@@ -72,17 +72,17 @@ class Indexer:
         return torch.cat(chosen).sort(dim=1).values
 
     def _select_together(self, scores: Tensor, start: int) -> Tensor:
-        """All queries in one ranking: a launch a block of queries would cost more than the ranking.
+        """All queries in one launch. Rows where equal scores leave a choice are ranked as above, on the CPU."""
+        from kernels_numba.gpu.select_blocks import select_blocks  # numba-cuda's import is for those who have a card
 
-        Which of several equal scores a card's ranking takes is its own; rows where that matters are ranked as above, on the CPU.
-        """
+        chosen = torch.empty(scores.shape[0], self.num_selected, dtype=torch.int32, device=scores.device)
+        select_blocks(scores, self.block, start, chosen)
+        last = scores.gather(1, chosen.to(torch.int64)).amin(1, keepdim=True)
         whole = (torch.arange(start, start + scores.shape[0], device=scores.device) + 1) // self.block
-        unseen = torch.arange(scores.shape[1], device=scores.device) >= whole[:, None]
-        seen = scores.masked_fill(unseen, -torch.inf)
-        best, chosen = seen.topk(self.num_selected, dim=1)
-        tied = ((seen >= best[:, -1:]).sum(1) > self.num_selected).nonzero()[:, 0]
+        seen = torch.arange(scores.shape[1], device=scores.device) < whole[:, None]
+        tied = (((scores >= last) & seen).sum(1) > self.num_selected).nonzero()[:, 0]
         if tied.numel():
             rows = zip(scores[tied].cpu(), whole[tied].tolist(), strict=True)
-            ranked = [row[:size].topk(self.num_selected).indices for row, size in rows]
-            chosen[tied] = torch.stack(ranked).to(chosen.device)
-        return chosen.sort(dim=1).values
+            ranked = [row[:size].topk(self.num_selected).indices.sort().values for row, size in rows]
+            chosen[tied] = torch.stack(ranked).to(chosen.device, torch.int32)
+        return chosen

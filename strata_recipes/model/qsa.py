@@ -1,7 +1,8 @@
 """QSA: grouped-query attention with an output gate, over all keys while they are few and over selected blocks after that.
 
 T tokens, G query heads a kv head, K kv heads, D head dimension. Work a span is T x blocks and T x selected keys, in tiles of
-queries that hold at most `_TILE_BYTES`. Which form a token takes depends on its position alone.
+queries that hold at most `_TILE_BYTES`; on a card a kernel reads keys where they lie. Which form
+a token takes depends on its position alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from strata_recipes.model.rope import Rope
 from strata_recipes.model.weights import Weights
 from strata_recipes.pack.index import Geometry
 
-_TILE_BYTES = 16 << 20
+_TILE_BYTES = {"cpu": 16 << 20, "cuda": 128 << 20}  # a card wants few launches
 
 
 class SelectedAttention:
@@ -46,21 +47,45 @@ class SelectedAttention:
         self.indexer.append(x, state, start)
         # heads by kv head first: [K, T, G, D]
         query = (query * self._dim**-0.5).view(x.shape[0], self._kv_heads, -1, self._dim).transpose(0, 1)
-        read = torch.empty_like(query)
         middle = min(max(self.indexer.first_choice, start), stop)
-        for at, to in _tiles(start, middle, 4 * self._query_heads * middle):
-            read[:, at - start : to - start] = read_all(query[:, at - start : to - start], state, at)
+        index = None
         if middle < stop:
             index = self.indexer.queries(x[middle - start :], (angles[0][middle - start :], angles[1][middle - start :]))
-            self._read_selected(query[:, middle - start :], index, state, middle, read[:, middle - start :])
+        on_card = query.device.type == "cuda" and self._dim % 32 == 0  # what the kernel takes
+        read = self._read_on_card(query, index, state, start) if on_card else self._read(query, index, state, start, middle)
         return self._output((read.transpose(0, 1) * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
+
+    def _read_on_card(self, query: Tensor, index: Tensor | None, state: AttentionState, start: int) -> Tensor:
+        """One launch over all queries [K, T, G, D]; those of `index`, the last ones, over their own blocks."""
+        from kernels_numba.gpu.selected_attention import selected_attention  # numba-cuda's import is for those who have a card
+
+        stop = start + query.shape[1]
+        chosen = torch.zeros(query.shape[1], self.indexer.num_selected, dtype=torch.int32, device=query.device)
+        if index is not None:
+            middle = stop - index.shape[0]
+            for at, to in _tiles(middle, stop, 4 * (self.indexer.heads + 2) * (stop // self.indexer.block), query.device):
+                scores = self.indexer.scores(index[at - middle : to - middle], state.blocks[: to // self.indexer.block])
+                chosen[at - start : to - start] = self.indexer.select(scores, at)
+        query = query.contiguous()
+        read = torch.empty_like(query)
+        selected_attention(query, state.keys, state.values, chosen, self.indexer.block, start, read)
+        return read
+
+    def _read(self, query: Tensor, index: Tensor | None, state: AttentionState, start: int, middle: int) -> Tensor:
+        """The same without the kernel: everything up to `middle`, then selected keys, gathered tile by tile."""
+        read = torch.empty_like(query)
+        for at, to in _tiles(start, middle, 4 * self._query_heads * middle, query.device):
+            read[:, at - start : to - start] = read_all(query[:, at - start : to - start], state, at)
+        if index is not None:
+            self._read_selected(query[:, middle - start :], index, state, middle, read[:, middle - start :])
+        return read
 
     def _read_selected(self, query: Tensor, index: Tensor, state: AttentionState, start: int, read: Tensor) -> None:
         """Fill read [K, T, G, D] for queries from position `start` on, each over its own blocks and the tokens after them."""
         stop, block = start + query.shape[1], self.indexer.block
         num_keys = (self.indexer.num_selected + 1) * block - 1
         token_bytes = 4 * max(2 * self._kv_heads * self._dim * num_keys, (self.indexer.heads + 2) * (stop // block))
-        for at, to in _tiles(start, stop, token_bytes):
+        for at, to in _tiles(start, stop, token_bytes, query.device):
             scores = self.indexer.scores(index[at - start : to - start], state.blocks[: to // block])
             tokens, hidden = _tokens(self.indexer.select(scores, at), torch.arange(at, to, device=query.device), block)
             read[:, at - start : to - start] = read_tokens(query[:, at - start : to - start], state, tokens, hidden)
@@ -94,7 +119,7 @@ def _tokens(chosen: Tensor, positions: Tensor, block: int) -> tuple[Tensor, Tens
     return tokens.masked_fill(hidden, 0), hidden
 
 
-def _tiles(start: int, stop: int, token_bytes: int) -> Iterator[tuple[int, int]]:
-    size = max(1, _TILE_BYTES // max(1, token_bytes))
+def _tiles(start: int, stop: int, token_bytes: int, device: torch.device) -> Iterator[tuple[int, int]]:
+    size = max(1, _TILE_BYTES[device.type] // max(1, token_bytes))
     for at in range(start, stop, size):
         yield at, min(at + size, stop)

@@ -110,7 +110,7 @@ def test_tiles_bound_memory_and_change_nothing(small: Any, monkeypatch: pytest.M
         return read(query, state, tokens, hidden)
 
     monkeypatch.setattr(qsa, "read_tokens", watched)
-    monkeypatch.setattr(qsa, "_TILE_BYTES", 1 << 16)
+    monkeypatch.setattr(qsa, "_TILE_BYTES", {"cpu": 1 << 16})
     tiled = logits(model, pack, pack, ids, 1 << 20)[0]
     assert len(sizes) > 20 and max(sizes) <= 1 << 16
     assert distance(tiled, whole) <= 1e-5
