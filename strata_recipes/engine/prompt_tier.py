@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
-from strata_recipes.engine.card import Card
 from strata_recipes.engine.readers import Readers
 from strata_recipes.errors import DeviceError
 from strata_recipes.files.aligned import AlignedBuffer
@@ -16,6 +16,9 @@ from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.cuda_memory import LockedBuffer
 from strata_recipes.tiers.file_tier import FileTier, StagedTier
 from strata_recipes.tiers.stager import Stager
+
+if TYPE_CHECKING:  # numba-cuda takes a second to import, for those who have a card
+    from strata_recipes.engine.card import Card
 
 READ_THREADS = 8  # reads of about a MiB in flight: a peer's drive needed 2 to 9 to be at its limit
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strata_recipes.engine.card import Card
 from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
+from strata_recipes.engine.warm_up import WarmUp
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import ConfigError, DeviceError
 from strata_recipes.machine.cores import usable_cores
@@ -30,10 +30,13 @@ from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, RING, SLOTS, STAGE_SLOTS, START, expert_row_bytes
+from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, RING, RING_SLOTS, SLOTS, START, expert_row_bytes
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
+
+if TYPE_CHECKING:  # numba-cuda takes a second to import, for those who have a card
+    from strata_recipes.engine.card import Card
 
 Checksums = list[tuple[int, int, int]]
 
@@ -58,6 +61,7 @@ class StartParts:
 
     device_s: float = 0.0  # a card's context, its self-test
     dense_s: float = 0.0  # the dense weights
+    kernels_s: float = 0.0  # of compiling kernels, what was left when the copies were done
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,11 @@ class Session:
             self._take_parts()
             self.threads = self._set_threads()
             self._load()
+            warm = None if self._card is None else WarmUp(*self._ready(), self.pack.index)
             order = self.pack.order() if self._order is None else self._order
             self._started = start(plan, self.pack, order, self.ledger, self._hooks, card=self._card, poison=self._poison)
             self._opened.callback(self._started.tiers.close)
+            self._compiled(warm)
         except BaseException:
             self.close()
             raise
@@ -224,6 +230,8 @@ class Session:
         """The model's dense half, and what runs its experts: on the card where the plan says so."""
         plan, index, began = self.plan, self.pack.index, time.perf_counter()
         if plan.compute.runs_on == "cuda":
+            from strata_recipes.engine.card import Card
+
             self._card = Card(plan, index, self._hooks.note, self._hooks.log)
         opened = time.perf_counter()
         device = torch.device("cpu") if self._card is None else self._card.device
@@ -234,6 +242,12 @@ class Session:
             self._experts = self._cuda_experts(index, device)
         self.took = StartParts(opened - began, time.perf_counter() - opened)
 
+    def _compiled(self, warm: WarmUp | None) -> None:
+        if warm is not None:
+            waited = warm.wait()
+            self.took = replace(self.took, kernels_s=waited)
+            self._hooks.log(f"kernels are compiled after {warm.seconds:.3f} s, {waited:.3f} s of them after the copies")
+
     def _cuda_experts(self, index: PackIndex, device: torch.device) -> Experts:
         from strata_recipes.model.cuda_experts import CudaExperts  # numba-cuda's import is for those who have a card
         from strata_recipes.tiers.ring import Ring
@@ -243,7 +257,7 @@ class Session:
         def in_ram(layer: int, expert: int) -> bool:
             return (layer, expert) in self.started.tiers.ram
 
-        ring = Ring(STAGE_SLOTS, plan.vram.part(RING) // STAGE_SLOTS, device, in_ram)
+        ring = Ring(RING_SLOTS, plan.vram.part(RING) // RING_SLOTS, device, in_ram)
         self._opened.callback(ring.close)
         rows = plan.vram.part(EXPERT_ROWS) // expert_row_bytes(index.geometry)
         return CudaExperts(index, plan.compute.arithmetic, ring, rows, device)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from strata_recipes.engine.card import Card
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.prompt_tier import prompt_tier, stage, staged_tier
 from strata_recipes.engine.readers import Readers
@@ -33,6 +33,9 @@ from strata_recipes.tiers.lookup import ExpertTiers
 from strata_recipes.tiers.ram import ram_blobs
 from strata_recipes.tiers.verify import blob_check
 from strata_recipes.tiers.vram import vram_slots
+
+if TYPE_CHECKING:  # numba-cuda takes a second to import, for those who have a card
+    from strata_recipes.engine.card import Card
 
 Order = Sequence[tuple[int, int]]  # (layer, expert) pairs, hottest first
 

@@ -100,6 +100,14 @@ class Qwen4Exp:
         return inject(out.streams, out.acc, out.inject)
 
     @torch.no_grad()
+    def warm_up_selection(self) -> None:
+        """Ranks blocks for one query that has more of them than it may read: short prompts never do."""
+        found = next((layer.attention for layer in self._layers if layer.attention), None)
+        if found is not None:
+            index = found.indexer
+            index.select(torch.zeros(1, index.num_selected + 1, device=self.device), index.first_choice)
+
+    @torch.no_grad()
     def logits(self, streams: Tensor) -> Tensor:
         """streams [n, S*H] after the last layer -> float32 [n, vocab]."""
         return self._head(self._last(streams)[0])

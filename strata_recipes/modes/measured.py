@@ -47,6 +47,7 @@ def measured(
             interpreter_s=interpreter_s,
             device_s=session.took.device_s,
             dense_s=session.took.dense_s,
+            kernels_s=session.took.kernels_s,
         ),
         memory=_memory(session, sampler),
         experts=_placed(session),

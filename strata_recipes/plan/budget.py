@@ -26,6 +26,7 @@ STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a cop
 DENSE, EMBEDDING = "dense weights", "token embedding"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
+RING_SLOTS = 32  # blobs on the card on their way: one half is computed from while the other is copied to
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
 EXPERT_ROWS, MATMUL = "rows at the experts", "matmul workspace"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
@@ -166,7 +167,7 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
         return Fixed((), (embedding, dense, *state, buffers, at_experts, *_some(streams, rows), stage, *start_parts(pack, demand.start)))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
-    ring = Share(RING, STAGE_SLOTS * pack.max_blob_bytes)
+    ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))

@@ -22,6 +22,7 @@ class StartupMetrics:
     interpreter_s: float | None = None  # process start to the session: imports, probes, the plan
     device_s: float | None = None  # a card's context and self-test
     dense_s: float | None = None  # dense weights
+    kernels_s: float | None = None  # compiling of kernels that was not done when the copies were
     pinning_s: float | None = None  # page-locking that was not done when the copies were
 
 

@@ -19,9 +19,7 @@ from strata_recipes.tiers.ledger import Ledger
 class FilledTier(Protocol):
     """One memory's blobs as a start fills them: here, or on a card."""
 
-    @property
-    def num_bytes(self) -> int:
-        """Payload of all places."""
+    num_bytes: int  # payload of all places
 
     def __contains__(self, pair: tuple[int, int]) -> bool: ...
     def pairs(self) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from strata_recipes.files.aligned import AlignedBuffer
 from strata_recipes.files.source import Bytes
 from strata_recipes.plan.budget import SLOTS
 from strata_recipes.schedule.startup import Copy
-from strata_recipes.tiers.arena import POISON, SLICE_BYTES
+from strata_recipes.tiers.arena import SLICE_BYTES
 from strata_recipes.tiers.cuda_memory import LockedBuffer, Locks, Note, tensor_of
 from strata_recipes.tiers.ledger import Ledger
 
@@ -45,6 +45,7 @@ class CudaSlots:
         self._taken = ledger.take("vram", SLOTS, sum(copy.num_bytes for copy in copies))
         try:
             self._allocate(keep_bytes, note)
+            self.num_bytes = sum(place.numel() for place in self._places.values())
         except BaseException:
             self.close()
             raise
@@ -54,15 +55,6 @@ class CudaSlots:
 
     def __len__(self) -> int:
         return len(self._places)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(place.numel() for place in self._places.values())
-
-    @property
-    def copies(self) -> tuple[Copy, ...]:
-        """Those of the fill that have a place."""
-        return tuple(copy for copy in self._copies if (copy.layer, copy.expert) in self._places)
 
     def pairs(self) -> list[tuple[int, int]]:
         return sorted(self._places)
@@ -109,10 +101,6 @@ class CudaSlots:
         self._bounce, self._places, self._slices = [], {}, []
         torch.cuda.empty_cache()
         self._taken.give_back()
-
-    def poison(self) -> None:
-        for part in self._slices:
-            part.fill_(POISON)
 
     def _allocate(self, keep_bytes: int, note: Note) -> None:
         todo, done = self._copies, 0

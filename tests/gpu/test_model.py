@@ -55,7 +55,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Packs]:
 def on_card(pack: Pack, tokens: int, new: int = 4, **changes: Any) -> Plan:
     found = plan_for(pack, prompt=tokens, new=new, machine=CARD, device="cuda", **changes)
     assert found.compute.runs_on == "cuda"
-    return found
+    return dataclasses.replace(found, decode=dataclasses.replace(found.decode, stop_at_eos=False))
 
 
 def read_all(pack: Pack, plan: Plan, ids: NDArray[Any]) -> tuple[NDArray[np.float32], tuple[int, ...]]:

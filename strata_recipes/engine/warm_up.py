@@ -1,0 +1,90 @@
+"""Has every kernel of a card compiled while the start's copies go on: a few tokens of nothing through all layers. Keeps nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strata_recipes.model.experts import Experts
+from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.tiers.cuda_slots import Slot
+
+TOKENS = 2  # one would take the recurrent form of the gated delta net
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    """Rows of zeros, all for the first experts."""
+
+    x: Tensor
+    experts: Tensor
+    weights: Tensor
+    acc: Tensor
+
+
+class _Blank:
+    """Every expert is one blob of zero bytes on the card."""
+
+    def __init__(self, num_bytes: int, device: torch.device) -> None:
+        self._blob = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+
+    def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Slot]]:
+        for expert in experts:
+            yield expert, Slot(self._blob.data_ptr(), self._blob.numel())
+
+
+class WarmUp:
+    """A thread of its own; `wait` returns when all is compiled, and raises what it raised."""
+
+    def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex) -> None:
+        self._work = model, experts, index
+        self._error: BaseException | None = None
+        self.seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name="warm-up", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> float:
+        """Seconds that were still to wait for."""
+        began = time.perf_counter()
+        self._thread.join()
+        if self._error:
+            raise self._error
+        return time.perf_counter() - began
+
+    def _run(self) -> None:
+        began = time.perf_counter()
+        try:
+            _mixers(*self._work[::2])
+            _experts(*self._work)
+            torch.cuda.synchronize()
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
+            self._error = error
+        self.seconds = time.perf_counter() - began
+
+
+def _mixers(model: Qwen4Exp, index: PackIndex) -> None:
+    ids = np.zeros(TOKENS, np.int64)
+    state, streams = model.new_state(max(TOKENS, index.geometry.index_block)), model.embed(ids)
+    for layer in range(index.geometry.num_layers):
+        model.mixer(layer, streams, ids, state, 0)
+    model.logits(streams[-1:])
+    model.warm_up_selection()
+
+
+def _experts(model: Qwen4Exp, experts: Experts, index: PackIndex) -> None:
+    g, seen = index.geometry, set()
+    blank = _Blank(index.max_blob_bytes, model.device)
+    for layer, at in enumerate(index.layers):
+        if (formats := (at.gate, at.up, at.down)) in seen:
+            continue
+        seen.add(formats)
+        chosen = torch.arange(g.top_k, device=model.device).repeat(TOKENS, 1)
+        zeros = torch.zeros(TOKENS, g.hidden, device=model.device)
+        experts(_Nothing(zeros, chosen, torch.ones_like(chosen, dtype=torch.float32), zeros.clone()), layer, blank)
