@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kernels_numba.formats import FORMATS
+from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
@@ -84,6 +85,14 @@ def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, 
     assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
     assert text.count("ld.global.nc.v4") >= 2
     assert text.count("ld.shared.v4") == 2 * 12 + 12
+    assert ".local" not in text
+
+
+@every_capability
+def test_delta_chunks_copies_in_the_background_and_keeps_its_state_in_registers(capability: tuple[int, int]) -> None:
+    text = ptx(delta_kernel(128), capability)
+    assert text.count("cp.async.cg.shared.global") >= 8
+    assert text.count("fma.rn.f32") >= 64 + 32  # four state rows times 4 x 4 sums, a token's 8 x 4
     assert ".local" not in text
 
 
