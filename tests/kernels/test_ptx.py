@@ -78,8 +78,7 @@ def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
     assert not re.search(r"ld\.global\.nc\.(v2|v4|u32|u64)", text)
 
 
-@every_capability
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+@pytest.mark.parametrize(("half", "capability"), [*((True, c) for c in CAPABILITIES), (False, (9, 0))])
 def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, capability: tuple[int, int]) -> None:
     text = ptx(attention_kernel(12, 256, half, 4, 4), capability)
     assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
@@ -88,7 +87,7 @@ def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, 
     assert ".local" not in text
 
 
-@every_capability
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
 def test_delta_chunks_copies_in_the_background_and_keeps_its_state_in_registers(capability: tuple[int, int]) -> None:
     text = ptx(delta_kernel(128), capability)
     assert text.count("cp.async.cg.shared.global") >= 8
