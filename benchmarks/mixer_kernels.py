@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.kernels import Line, Parts, main
 from kernels_numba.gpu.delta_chunks import CHUNK, delta_chunks
+from kernels_numba.gpu.index_scores import index_scores
 from kernels_numba.gpu.select_blocks import select_blocks
 from kernels_numba.gpu.selected_attention import selected_attention
 
@@ -69,6 +70,20 @@ def selection_line(blocks: int = 55_926, tokens: int = 4096) -> Line:
                 lambda: scores.topk(512).indices.sort(), tokens / 1e6, "Mrows/s")  # fmt: skip
 
 
+def scores_line(blocks: int = 55_926, tokens: int = 2048, heads: int = 4, dim: int = 128) -> Line:
+    """A tile of a long prompt's queries over all blocks, against torch's product, relu and sum."""
+    queries, keys = torch.randn(tokens, heads, dim, device="cuda"), torch.randn(blocks, dim, device="cuda")
+    out = torch.empty(tokens, blocks, device="cuda")
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+    def in_torch() -> None:
+        dots = (queries.flatten(0, 1) @ keys.t()).view(tokens, heads, blocks)
+        torch.sum(torch.relu(dots), 1, out=out).div_(dim**0.5)
+
+    flops = 2 * tokens * heads * blocks * dim / 1e12
+    return Line("index_scores, of torch", 0.0, lambda: index_scores(queries, keys, out), flops, in_torch, flops, "TFLOP/s")
+
+
 def delta_line(heads: int = 48, chunks: int = 64, dim: int = 128) -> Line:
     """A GDN layer's chunks in turn, against batched products in torch, a few launches a chunk (host time is not in it)."""
     reads, wanted, adds, written = (torch.randn(heads, chunks, CHUNK, dim, device="cuda") / dim for _ in range(4))
@@ -94,6 +109,7 @@ def lines() -> Parts:
         ("selected_attention fp16", lambda: attention_lines(torch.float16)),
         ("selected_attention fp32", lambda: attention_lines(torch.float32)),
         ("select_blocks", lambda: [selection_line()]),
+        ("index_scores", lambda: [scores_line()]),
         ("delta_chunks", lambda: [delta_line()]),
     ]
 

@@ -165,3 +165,10 @@ def delta_chunks(
         written[:, n] = wanted[:, n] - reads[:, n].astype(np.float64) @ now
         now = decay[:, n, None, None] * now + adds[:, n].astype(np.float64).transpose(0, 2, 1) @ written[:, n]
     return written, before, now
+
+
+def index_scores(queries: NDArray[Any], blocks: NDArray[Any]) -> NDArray[np.float64]:
+    """[T, H, D], [n, D] -> [T, n]: the sum over heads of relu(query . block), over sqrt(D)."""
+    dots = queries.astype(np.float64) @ blocks.astype(np.float64).T
+    scores: NDArray[np.float64] = np.maximum(dots, 0).sum(1) / queries.shape[2] ** 0.5
+    return scores

@@ -11,6 +11,7 @@ from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
+from kernels_numba.gpu.index_scores import scores_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
 from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
 from kernels_numba.gpu.moe import scatter_add_kernel, shared_init_kernel, silu_kernel
@@ -92,6 +93,13 @@ def test_delta_chunks_copies_in_the_background_and_keeps_its_state_in_registers(
     text = ptx(delta_kernel(128), capability)
     assert text.count("cp.async.cg.shared.global") >= 8
     assert text.count("fma.rn.f32") >= 64 + 32  # four state rows times 4 x 4 sums, a token's 8 x 4
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_index_scores_multiply_8_by_8(capability: tuple[int, int]) -> None:
+    text = ptx(scores_kernel(4, 128), capability)
+    assert text.count("fma.rn.f32") >= 16 * text.count("ld.shared.v4") >= 64
     assert ".local" not in text
 
 
