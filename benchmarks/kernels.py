@@ -23,8 +23,6 @@ from kernels_numba.gpu.groups import Groups, Part, tiles_of
 from kernels_numba.gpu.jobs import Jobs
 from kernels_numba.gpu.matvec import matvec
 from kernels_numba.gpu.matvec_q8 import matvec_q8
-from kernels_numba.gpu.select_blocks import select_blocks
-from kernels_numba.gpu.selected_attention import selected_attention
 
 EXPERTS, HIDDEN, WIDTH, ROWS = 512, 2560, 640, 160
 GATE, DOWN = (WIDTH, HIDDEN), (HIDDEN, WIDTH)
@@ -43,6 +41,9 @@ class Line:
     ceiling: Callable[[], object]
     ceiling_units: float
     unit: str
+
+
+Parts = list[tuple[str, Callable[[], list[Line]]]]
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -200,62 +201,9 @@ def grouped_lines(format_name: str) -> list[Line]:
     ]
 
 
-def matmul_ceiling(size: int = 8192) -> tuple[Callable[[], object], float]:
-    """torch's float32 matmul, in TFLOP."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    left, right = torch.randn(size, size, device="cuda"), torch.randn(size, size, device="cuda")
-    return lambda: left @ right, 2 * size**3 / 1e12
-
-
-def attention_lines(dtype: torch.dtype, context: int = 223_706, tokens: int = 4096) -> list[Line]:
-    """A QSA layer at the end of a long prompt: random blocks (the cache helps least), and all tokens the same ones (it helps most)."""
-    heads, group, dim, block, count = 2, 12, 256, 4, 512
-    query, out = (torch.randn(heads, tokens, group, dim, device="cuda") for _ in range(2))
-    keys, values = (torch.randn(heads, context, dim, device="cuda").to(dtype) for _ in range(2))
-    whole, start = (context - tokens) // block, context - tokens
-    apart = torch.stack([torch.randperm(whole, device="cuda")[:count].sort().values.int() for _ in range(tokens)])
-    flops = 4 * heads * tokens * group * dim * (count * block + 1.5) / 1e12
-    ceiling, units = matmul_ceiling()
-
-    def gathered(part: int = 128) -> None:
-        for at in range(0, tokens, part):
-            read = (apart[at : at + part, :, None] * block + torch.arange(block, device="cuda")).flatten().long()
-            key, value = (cells.index_select(1, read).float().view(heads, -1, count * block, dim) for cells in (keys, values))
-            out[:, at : at + part] = (query[:, at : at + part] @ key.transpose(2, 3)).softmax(-1) @ value
-
-    def attend(chosen: torch.Tensor) -> Callable[[], object]:
-        return lambda: selected_attention(query, keys, values, chosen, block, start, out)
-
-    name, same = f"selected_attention {str(dtype)[6:]}", apart[:1].expand(tokens, -1).contiguous()
-    first, first_out = query[:, :2048].contiguous(), out[:, :2048].contiguous()
-    first_flops = 4 * heads * group * dim * 2048 * 1024.5 / 1e12
-
-    def read_all() -> None:
-        selected_attention(first, keys, values, None, block, 0, first_out)
-
-    return [
-        Line(f"{name}, blocks apart, of float32 matmul", 0.0, attend(apart), flops, ceiling, units, "TFLOP/s"),
-        Line(f"{name}, same blocks, of float32 matmul", 0.0, attend(same), flops, ceiling, units, "TFLOP/s"),
-        Line(f"{name}, all of 2,048, of float32 matmul", 0.0, read_all, first_flops, ceiling, units, "TFLOP/s"),
-        Line(f"{name}, of gathering in torch", 0.0, attend(apart), flops, gathered, flops, "TFLOP/s"),
-    ]
-
-
-def selection_line(blocks: int = 55_926, tokens: int = 4096) -> Line:
-    """512 of a long prompt's blocks, the scores sums of relu, against torch.topk and a sort of its ids."""
-    scores = torch.relu(torch.randn(4, tokens, blocks, device="cuda") - 1).sum(0)
-    chosen = torch.empty(tokens, 512, dtype=torch.int32, device="cuda")
-
-    def ours() -> None:
-        select_blocks(scores, 4, 4 * blocks - tokens, chosen)
-
-    return Line(f"select_blocks, 512 of {blocks}, of topk and sort", 0.0, ours, tokens / 1e6,
-                lambda: scores.topk(512).indices.sort(), tokens / 1e6, "Mrows/s")  # fmt: skip
-
-
-def lines() -> list[tuple[str, Callable[[], list[Line]]]]:
+def lines() -> Parts:
     """Names and makers; a maker allocates, so each runs when its turn comes."""
-    made: list[tuple[str, Callable[[], list[Line]]]] = [
+    made: Parts = [
         ("matvec Q2_0", lambda: [matvec_line("Q2_0", GATE, 0.40), matvec_line("Q2_0", DOWN, 0.40)]),
         ("matvec Q2_0 rows", lambda: [matvec_line("Q2_0", GATE, 0.0, rows=4), matvec_line("Q2_0", GATE, 0.0, integer=False)]),
         ("matvec Q8_0", lambda: [matvec_line("Q8_0", GATE, 0.70), matvec_line("Q8_0", DOWN, 0.70)]),
@@ -263,19 +211,17 @@ def lines() -> list[tuple[str, Callable[[], list[Line]]]]:
         ("pinned", lambda: [pinned_line("Q2_0"), pinned_line("Q8_0")]),
         ("grouped Q2_0", lambda: grouped_lines("Q2_0")),
         ("grouped IQ4_NL", lambda: grouped_lines("IQ4_NL")),
-        ("select_blocks", lambda: [selection_line()]),
-        ("selected_attention", lambda: [*attention_lines(torch.float16), *attention_lines(torch.float32)]),
     ]
     for name in FORMATS:
         made.append((f"dequantize {name}", lambda name=name: [dequantize_line(name, "bf16"), dequantize_line(name, "f32")]))  # type: ignore[misc]
     return made
 
 
-def main(part: str) -> None:
+def main(made: Parts, part: str) -> None:
     print(f"{torch.cuda.get_device_name()}, {check_device()}, torch {torch.__version__}, numba-cuda {numba_cuda.__version__}, "
           f"numpy {np.__version__}")  # fmt: skip
     print(f"medians of {ROUNDS} rounds, both arms in turn; in brackets the lowest and highest ratio of a round")
-    for name, make in lines():
+    for name, make in made:
         if part in name:
             for line in make():
                 print(compare(line), flush=True)
@@ -283,4 +229,4 @@ def main(part: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main(lines(), sys.argv[1] if len(sys.argv) > 1 else "")

@@ -153,3 +153,22 @@ def select_blocks(scores: Floats, count: int, block: int, start: int) -> NDArray
             order = np.lexsort((np.arange(len(line)), -np.where(bad, 0, line), bad))
             chosen[t] = np.sort(order[:count])
     return chosen
+
+
+def delta_chunks(
+    reads: NDArray[Any], wanted: NDArray[Any], adds: NDArray[Any], decay: NDArray[Any], state: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """written [V, N, C, D], the states before each chunk [V, N, D, D], and the last state: of the CUDA kernel's recurrence."""
+    now, written, before = state.astype(np.float64), np.empty(reads.shape), np.empty((*reads.shape[:2], *state.shape[1:]))
+    for n in range(reads.shape[1]):
+        before[:, n] = now
+        written[:, n] = wanted[:, n] - reads[:, n].astype(np.float64) @ now
+        now = decay[:, n, None, None] * now + adds[:, n].astype(np.float64).transpose(0, 2, 1) @ written[:, n]
+    return written, before, now
+
+
+def index_scores(queries: NDArray[Any], blocks: NDArray[Any]) -> NDArray[np.float64]:
+    """[T, H, D], [n, D] -> [T, n]: the sum over heads of relu(query . block), over sqrt(D)."""
+    dots = queries.astype(np.float64) @ blocks.astype(np.float64).T
+    scores: NDArray[np.float64] = np.maximum(dots, 0).sum(1) / queries.shape[2] ** 0.5
+    return scores

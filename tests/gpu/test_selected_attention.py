@@ -69,6 +69,7 @@ def test_a_rows_bits_do_not_depend_on_the_rows_beside_it(dtype: type) -> None:
         assert (run(drawn.part(at, to)).view(np.uint32) == whole[:, at:to].view(np.uint32)).all(), (at, to)
 
 
+@pytest.mark.gpu
 def test_a_nan_is_not_lost_and_reaches_no_other_row() -> None:
     drawn = draw((1, 2, 2, 32), 11, 2)
     drawn.query[0, 1, 0, 3] = np.nan

@@ -7,9 +7,11 @@ import re
 import pytest
 
 from kernels_numba.formats import FORMATS
+from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
+from kernels_numba.gpu.index_scores import scores_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
 from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
 from kernels_numba.gpu.moe import scatter_add_kernel, shared_init_kernel, silu_kernel
@@ -77,13 +79,27 @@ def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
     assert not re.search(r"ld\.global\.nc\.(v2|v4|u32|u64)", text)
 
 
-@every_capability
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "fp16"])
+@pytest.mark.parametrize(("half", "capability"), [*((True, c) for c in CAPABILITIES), (False, (9, 0))])
 def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, capability: tuple[int, int]) -> None:
     text = ptx(attention_kernel(12, 256, half, 4, 4), capability)
     assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
     assert text.count("ld.global.nc.v4") >= 2
     assert text.count("ld.shared.v4") == 2 * 12 + 12
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_delta_chunks_copies_in_the_background_and_keeps_its_state_in_registers(capability: tuple[int, int]) -> None:
+    text = ptx(delta_kernel(128), capability)
+    assert text.count("cp.async.cg.shared.global") >= 8
+    assert text.count("fma.rn.f32") >= 64 + 32  # four state rows times 4 x 4 sums, a token's 8 x 4
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_index_scores_multiply_8_by_8(capability: tuple[int, int]) -> None:
+    text = ptx(scores_kernel(4, 128), capability)
+    assert text.count("fma.rn.f32") >= 16 * text.count("ld.shared.v4") >= 64
     assert ".local" not in text
 
 
