@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -13,9 +14,8 @@ from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import DENSE, EXPERT_ROWS, MATMUL, RING, SLOTS
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.cuda_memory import Locks
-from strata_recipes.units import MiB, gib
+from strata_recipes.units import gib
 
-SLACK_BYTES = 256 * MiB  # of the reserve: what torch's allocator loses between blocks
 AT_ONCE = (DENSE, MATMUL, RING, EXPERT_ROWS, SLOTS)  # parts that are there when the slots are taken; the others come with the prompt
 
 
@@ -34,11 +34,23 @@ class Card:
             self_test(_formats(index))
         except DeviceMismatch as failure:
             raise DeviceError(f"the plan computes on a card, and {failure}: mend the driver, or use compute.device=cpu") from failure
+        self._limit_bytes = plan.vram.limit_bytes
         self._hold(plan)
 
     def peak_bytes(self) -> int:
         """The most VRAM that this process ever held, but for the driver's own."""
         return torch.cuda.max_memory_reserved(self.device)
+
+    @contextmanager
+    def memory(self) -> Iterator[None]:
+        """DeviceError where the work inside asks for more than the plan's budget."""
+        try:
+            yield
+        except torch.cuda.OutOfMemoryError as error:
+            raise DeviceError(
+                f"the card gave no more than the plan's budget of {gib(self._limit_bytes)} ({str(error).splitlines()[0]}): "
+                "lower prefill.chunk or kv.max_context, or raise hardware.gpu.reserve"
+            ) from error
 
     def _hold(self, plan: Plan) -> None:
         """torch gives no more than the plan's budget, whatever the card has."""
@@ -47,7 +59,8 @@ class Card:
             raise DeviceError(
                 f"the plan takes {gib(plan.vram.used_bytes)} of VRAM and {gib(free)} is free: close what else uses the card, or plan again"
             )
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (plan.vram.limit_bytes + SLACK_BYTES) / whole), self.device)
+        if plan.model.scale == 1.0:  # a scale model's budget is smaller than what torch takes at once: the ledger alone holds it
+            torch.cuda.set_per_process_memory_fraction(min(1.0, plan.vram.limit_bytes / whole), self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -144,19 +144,20 @@ class Session:
         tiers.check()
         state = self._new_state(model)
         ring = self.plan.vram.part(RING) > 0
-        result = prefill(
-            model,
-            experts,
-            tiers,
-            state,
-            tokens,
-            self.plan.prefill,
-            keep=Keep(logits),
-            on_chunk=on_chunk,
-            cancelled=cancelled,
-            ring=ring,
-            kept=self._kept,
-        )
+        with self._memory():
+            result = prefill(
+                model,
+                experts,
+                tiers,
+                state,
+                tokens,
+                self.plan.prefill,
+                keep=Keep(logits),
+                on_chunk=on_chunk,
+                cancelled=cancelled,
+                ring=ring,
+                kept=self._kept,
+            )
         self._state, self._last = state, result.last
         return result
 
@@ -171,7 +172,8 @@ class Session:
         wanted = plan.decode.max_new_tokens if max_new_tokens is None else max_new_tokens
         eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
-        return decode(model, experts, tiers, state, last, self._sample, limits, on_token=on_token)
+        with self._memory():
+            return decode(model, experts, tiers, state, last, self._sample, limits, on_token=on_token)
 
     def checksums(self) -> tuple[Checksums, Checksums]:
         """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""
@@ -242,10 +244,14 @@ class Session:
             self._experts = self._cuda_experts(index, device)
         self.took = StartParts(opened - began, time.perf_counter() - opened)
 
+    def _memory(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._card is None else self._card.memory()
+
     def _compiled(self, warm: WarmUp | None) -> None:
         if warm is not None:
             waited = warm.wait()
             self.took = replace(self.took, kernels_s=waited)
+            torch.cuda.empty_cache()  # what the warm-up took is given back before the prompt asks for other sizes
             self._hooks.log(f"kernels are compiled after {warm.seconds:.3f} s, {waited:.3f} s of them after the copies")
 
     def _cuda_experts(self, index: PackIndex, device: torch.device) -> Experts:

@@ -26,9 +26,10 @@ STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a cop
 DENSE, EMBEDDING = "dense weights", "token embedding"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
+BETWEEN_SHARE = 4  # of the prompt buffers again: what a card's allocator, which gives 2 or 20 MiB at a time, loses between blocks
 RING_SLOTS = 32  # blobs on the card on their way: one half is computed from while the other is copied to
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
-EXPERT_ROWS, MATMUL = "rows at the experts", "matmul workspace"
+EXPERT_ROWS, MATMUL, BETWEEN = "rows at the experts", "matmul workspace", "between blocks"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
@@ -171,7 +172,9 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
-    return Fixed((dense, Share(MATMUL, matmul_bytes(pack)), *state, buffers, at_experts, *_some(*there, rows), ring), of_ram)
+    between = Share(BETWEEN, buffers.num_bytes // BETWEEN_SHARE)
+    widened = Share(MATMUL, matmul_bytes(pack))
+    return Fixed((dense, widened, *state, buffers, between, at_experts, *_some(*there, rows), ring), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

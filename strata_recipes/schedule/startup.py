@@ -87,7 +87,7 @@ def layers(copies: Sequence[Copy], merge_bytes: int) -> list[Batch]:
 def startup_schedule(
     pack: PackIndex, order: Sequence[tuple[int, int]], vram_slots: int, ram_blobs: int, ram_start: int | None = None
 ) -> StartupSchedule:
-    """The first `vram_slots` pairs of the order fill VRAM, the next `ram_blobs` are copied to RAM in file order.
+    """The first `vram_slots` pairs of the order fill VRAM, the next `ram_blobs` are copied to RAM; both are read in file order.
 
     `ram_start`: where in the order RAM begins; 0 where it holds the slots' blobs too (full_arena).
     """
@@ -95,5 +95,9 @@ def startup_schedule(
     def copies(pairs: Sequence[tuple[int, int]]) -> tuple[Copy, ...]:
         return tuple(Copy(la, ex, i, pack.offset(la, ex), pack.layers[la].blob_bytes) for i, (la, ex) in enumerate(pairs))
 
-    ram = sorted(order[vram_slots if ram_start is None else ram_start : vram_slots + ram_blobs], key=lambda pair: pack.offset(*pair))
-    return StartupSchedule(copies(order[:vram_slots]), copies(ram))
+    def in_file_order(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """None is used before all are there, so heat decides which, not when: neighbours are then read together."""
+        return sorted(pairs, key=lambda pair: pack.offset(*pair))
+
+    ram = order[vram_slots if ram_start is None else ram_start : vram_slots + ram_blobs]
+    return StartupSchedule(copies(in_file_order(order[:vram_slots])), copies(in_file_order(ram)))

@@ -26,7 +26,7 @@ from strata_recipes.pack.ngram_hash import hash_multipliers, table_offsets, tabl
 from strata_recipes.pack.sources.source import IN_PACK, NgramLocation, NgramPart
 from strata_recipes.units import MiB
 
-GENERATOR = 1  # goes up when the same config would give other weights
+GENERATOR = 2  # goes up when the same config would give other weights
 EXPERT_TILE_BYTES, DENSE_TILE_BYTES, PIECE_BYTES = 64 * MiB, 8 * MiB, 4 * MiB
 # root mean square of random codes at scale 1: a block's scale is the wanted one over this
 UNIT_RMS = {
@@ -179,4 +179,6 @@ def _blocks(rng: np.random.Generator, format_name: str, count: int, rms: float) 
         return values.astype(np.float16 if format_name == "F16" else np.float32).view(np.uint8)
     blocks = np.frombuffer(rng.bytes(count * form.block_bytes), np.uint8).reshape(count, form.block_bytes).copy()
     blocks[:, :2] = np.array([rms / UNIT_RMS[format_name]], np.float16).view(np.uint8)
+    # most formats' codes have a mean, which grows from layer to layer until all tokens choose the same experts: a sign a block has none
+    blocks[:, 1] |= rng.integers(0, 2, count, np.uint8) << 7
     return blocks.reshape(-1)
