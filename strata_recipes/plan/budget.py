@@ -20,6 +20,8 @@ ID_BYTES = 8
 INT8_SCALE_EVERY, INT8_SCALE_BYTES = 64, 2  # one fp16 scale for 64 values
 Q4_0_VALUES, Q4_0_BYTES = 32, 18
 ROWS_AT_ONCE = 4  # on a card: chunks of rows that one launch takes to the experts, a token's choices counted each
+SPANS_CROSSING = 3  # of a super-chunk whose streams lie in RAM: one comes up, one is computed with, one goes down
+LIBRARY_BYTES = 64 << 20  # that cuBLAS and cuSOLVER take for themselves on a card; beside a small model the reserve gives it
 MATMUL_BYTES = 64 << 20  # of dense weights that are dequantized at once on a card, at most
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
@@ -29,7 +31,7 @@ START = "start-up buffers"  # given back once the experts are in their places
 BETWEEN_SHARE = 4  # of the prompt buffers again: what a card's allocator, which gives 2 or 20 MiB at a time, loses between blocks
 RING_SLOTS = 32  # blobs on the card on their way: one half is computed from while the other is copied to
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
-EXPERT_ROWS, MATMUL, BETWEEN = "rows at the experts", "matmul workspace", "between blocks"
+EXPERT_ROWS, MATMUL, BETWEEN, CROSSING = "rows at the experts", "matmul workspace", "between blocks", "streams on their way"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
@@ -173,8 +175,9 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
     between = Share(BETWEEN, buffers.num_bytes // BETWEEN_SHARE)
-    widened = Share(MATMUL, matmul_bytes(pack))
-    return Fixed((dense, widened, *state, buffers, between, at_experts, *_some(*there, rows), ring), of_ram)
+    widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, pack.dense_bytes // 16))
+    crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
+    return Fixed((dense, widened, *state, buffers, between, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), ring), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:
