@@ -15,6 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+DEFAULT_LOCALITY = 0.3  # a peer's cache of the last used 5 / 20 / 36 % held 56 / 84 / 92 % of choices where the hottest hold 36 / 77 / 93
 DEFAULT_SKEW = 0.45  # of the seed's model; another model's own is not known before it has run
 Weights = npt.NDArray[np.float64]  # [experts], hottest first: the share of each that a tier holds
 
@@ -46,7 +47,7 @@ class Routing:
     def _chances(self) -> Weights:
         return np.array(chances(self.num_experts, self.top_k, self.skew))
 
-    def touched(self, held: Weights, num_tokens: int) -> float:
+    def touched(self, held: Weights, num_tokens: float) -> float:
         """Distinct experts of those held that `num_tokens` tokens choose, expected."""
         return float((held * (1.0 - (1.0 - self._chances) ** num_tokens)).sum())
 

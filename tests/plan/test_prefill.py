@@ -188,7 +188,7 @@ def test_a_layer_is_read_ahead_into_buffers_of_its_own_where_ram_has_room() -> N
 
 def test_held_links_are_the_machines_rates_and_said_so() -> None:
     held = planned("hardware=rtx3060_6gb workload=prompt_7k4 emulate.links=throttle")
-    assert held.throttle == Throttle(2.7e9, 0.5e9, 6.5e9)
-    assert any("drive held to 2.70 GB/s direct and 0.50 GB/s by faults, PCIe to 6.50 GB/s" in line for line in held.emulate), held.emulate
+    assert held.throttle == Throttle(3.5e9, 0.34e9, 6.5e9)
+    assert any("drive held to 3.50 GB/s direct and 0.34 GB/s by faults, PCIe to 6.50 GB/s" in line for line in held.emulate), held.emulate
     free = planned("hardware=rtx3060_6gb workload=prompt_7k4")
     assert free.throttle is None and "links: not held to the profile's rates" in free.emulate
