@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from strata_recipes.plan.budget import F32_BYTES
-from strata_recipes.schedule.prefill import Half, pass_visits, passes
+from strata_recipes.schedule.prefill import Half, Visit, pass_visits, passes
 from strata_recipes.simulate.clock import BACK, CACHE, COMPUTE, CPU, DRIVE, LINK, VAIN, Clock
 from strata_recipes.simulate.line import line_ends
 from strata_recipes.simulate.load import PromptLoad
@@ -15,7 +15,7 @@ from strata_recipes.simulate.rates import Rates
 from strata_recipes.simulate.tiers import Tiers, Touched
 from strata_recipes.simulate.work import LayerWork, Work
 
-SINGLE, GROWTH = 4, 4  # the first passes stand alone, later ones in groups of a quarter of those before
+SINGLE, GROWTH = 3, 2  # the first passes stand alone, later ones in groups of half of those before
 RING_SLOTS = 4.0  # of two streams on their way, in and out
 
 
@@ -103,6 +103,7 @@ class _Pass:
         self._chunks = len(list(passes(group.tokens, load.chunk)))
         self._routed = self.touched.file / tiers.in_file if tiers.in_file else 1.0
         self._start = 0.0
+        self._schedules: dict[int, tuple[Visit, ...]] = {}
 
     def run(self) -> None:
         for count, block in self._work.blocks:
@@ -110,13 +111,19 @@ class _Pass:
 
     def _block(self, block: tuple[LayerWork, ...]) -> None:
         """The visits of these layers, as the schedule has them."""
-        tokens = self._group.tokens  # a pass's mixer chunks are one step here: nothing comes between them
-        for visit in pass_visits(range(len(block)), 0, tokens, tokens):
+        for visit in self._visits(len(block)):
             if visit.half is Half.mixer:
                 self._start = self._clock.now
                 self._mixer(block[visit.layer])
             else:
                 self._experts(block[visit.layer])
+
+    def _visits(self, num_layers: int) -> tuple[Visit, ...]:
+        """A pass's mixer chunks are one step here: nothing comes between them."""
+        if num_layers not in self._schedules:
+            tokens = self._group.tokens
+            self._schedules[num_layers] = tuple(pass_visits(range(num_layers), 0, tokens, tokens))
+        return self._schedules[num_layers]
 
     def _mixer_s(self, layer: LayerWork) -> float:
         """All chunks of the pass: operations, or the dense weights once a chunk where those take longer."""
