@@ -25,7 +25,9 @@ from strata_recipes.machine.rates_cache import cache_folder, remember, remembere
 from strata_recipes.units import MiB
 
 CORE_FLOPS = 20e9  # a core in the 2-bit expert kernel: 60 to 100 GFLOP/s on 2 cores from 8 rows on, 20 for one
-PROMPT_SHARE, DECODE_SHARE = 0.35, 0.43  # of a card's stated rates: what quantized matmuls and matvecs of public engines reach
+CARD_SHARES = (0.35, 0.43)  # of its stated rates, in a prompt and in a reply: what quantized kernels of public engines reach
+# On two cores a prompt's compute took 1.9 s whose operations at CORE_FLOPS are 0.55 s (results/prefill); a reply half a copy's rate.
+CPU_SHARES = (0.3, 0.5)
 START_S = 4.0  # interpreter, torch and compiled kernels of this package on two cores, until the copies begin
 STAND_IN = Card("", "stated card", "8.0", 0, 0, 300e9, 10e12, 10e9, ("name", "capability", "bandwidth", "flops", "pcie"))
 
@@ -183,8 +185,8 @@ def _fill_drive(found: Hardware, filler: _Filler, folder: Path) -> None:
 
 
 def _fill_estimates(found: Hardware, filler: _Filler) -> None:
-    """A processor's rates are those that its kernels reach; a card's are the maker's."""
-    shares = (1.0, 1.0) if found.gpu.vram == 0 else (PROMPT_SHARE, DECODE_SHARE)
+    """What of the stated rates is reached, and how long the process takes to be there: never probed."""
+    shares = CPU_SHARES if found.gpu.vram == 0 else CARD_SHARES
     for name, share in zip(("prompt", "decode"), shares, strict=True):
         filler.fill(found.efficiency, "efficiency.", name, share, assumed=True)
     filler.fill(found, "", "start_s", START_S, assumed=True)
