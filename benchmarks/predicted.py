@@ -97,6 +97,10 @@ def measure(folder: Path) -> list[str]:
         read, moved = done["read_bytes"], found.timed.prompt.bytes.drive
         lines.append(line(f"prompt, {arm}", found.timed.prompt.seconds, done["seconds"]) + f"; bytes {gib(moved)} / {gib(read)}")
         print(lines[-1], file=sys.stderr, flush=True)
+    make_cold(path)
+    floor = child("benchmarks.prefill", str(folder), "--arm", "drive floor", group=True)["seconds"]
+    lines.append(line("the held drive alone, every expert once", size / rate.direct, floor))
+    print(lines[-1], file=sys.stderr, flush=True)
     for arm, found in starts.items():
         make_cold(path)
         done = child("benchmarks.predicted", str(folder), "--start", arm, group=False)

@@ -29,23 +29,38 @@ def changes(machine: Machine) -> Iterator[tuple[str, Machine]]:
     """One thing better at a time."""
     more = {"ram_bytes": machine.ram_bytes + MORE_RAM, "ram_available_bytes": machine.ram_available_bytes + MORE_RAM}
     yield f"{MORE_RAM // GiB} GiB more RAM", dataclasses.replace(machine, **more)  # type: ignore[arg-type]
-    gpu, drive = machine.gpu, machine.drive
-    if gpu is not None and (larger := next((size for size in CARDS_GIB if size * GiB > gpu.vram_bytes), None)):
-        extra = larger * GiB - gpu.vram_bytes
-        card = dataclasses.replace(gpu, vram_bytes=larger * GiB, free_bytes=gpu.free_bytes + extra)
-        yield f"a card of {larger} GiB, as fast", dataclasses.replace(machine, gpu=card)
+    yield from list(larger_cards(machine))[:1]
+    drive = machine.drive
     faster = dataclasses.replace(drive, direct=2 * drive.direct, faults=2 * drive.faults)
     yield "a drive twice as fast", dataclasses.replace(machine, drive=faster)
 
 
+def larger_cards(machine: Machine) -> Iterator[tuple[str, Machine]]:
+    gpu = machine.gpu
+    for size in CARDS_GIB if gpu is not None else ():
+        assert gpu is not None
+        if (extra := size * GiB - gpu.vram_bytes) > 0:
+            card = dataclasses.replace(gpu, vram_bytes=size * GiB, free_bytes=gpu.free_bytes + extra)
+            yield f"a card of {size} GiB, as fast", dataclasses.replace(machine, gpu=card)
+
+
 def what_if(machine: Machine, plan: Planner) -> list[WhatIf]:
-    found = []
-    for change, better in changes(machine):
-        try:
-            found.append(WhatIf(change, plan(better).predicted))
-        except PlanError:
-            found.append(WhatIf(change, None))
-    return found
+    return [WhatIf(change, _predicted(better, plan)) for change, better in changes(machine)]
+
+
+def remedies(machine: Machine, plan: Planner) -> list[WhatIf]:
+    """Where nothing fits: more RAM if that alone would do, else the smallest card that would."""
+    more_ram = next(changes(machine))
+    found = (WhatIf(change, _predicted(better, plan)) for change, better in (more_ram, *larger_cards(machine)))
+    first = next((one for one in found if one.predicted is not None), None)
+    return [] if first is None else [first]
+
+
+def _predicted(machine: Machine, plan: Planner) -> Prediction | None:
+    try:
+        return plan(machine).predicted
+    except PlanError:
+        return None
 
 
 def gains(now: Prediction, then: Prediction) -> str:

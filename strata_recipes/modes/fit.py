@@ -14,7 +14,7 @@ from rich.text import Text
 from strata_recipes.config.compose import compose_config, conf_dir
 from strata_recipes.config.schema import Config
 from strata_recipes.decide import build_plan
-from strata_recipes.decide.what_if import WhatIf, gains, what_if
+from strata_recipes.decide.what_if import WhatIf, gains, remedies, what_if
 from strata_recipes.errors import PlanError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.machine.probe import resolve_hardware
@@ -69,7 +69,7 @@ def fit_on(config: Config, facts: ModelFacts | Pack, others: bool = False) -> Fi
     try:
         return Fit(machine, plan(machine), "", what_if(machine, plan) if others else [])
     except PlanError as error:
-        return Fit(machine, None, str(error), what_if(machine, plan) if others else [])
+        return Fit(machine, None, str(error), remedies(machine, plan) if others else [])
 
 
 def _on(config: Config, name: str) -> Config:
@@ -80,7 +80,7 @@ def fit_screen(config: Config, answer: Fit) -> Group:
     """Fits or not, where it lives, predicted speeds, what would change them."""
     plan = answer.plan
     if plan is None:
-        helped = [f"{other.change} would make it fit" for other in answer.others if other.predicted is not None]
+        helped = [f"{other.change} would make it fit" for other in answer.others]
         lines = [
             f"{config.model.name} does not fit {answer.machine.name}: {answer.why}",
             *(helped or ["none of more RAM or a larger card alone helps"]),
