@@ -39,6 +39,7 @@ def load_of(case: Case, shape: Shape, place: Placement, start: StartLoad, file_i
             file_blobs=place.file_blobs,
             ranked=bool(case.pack.profile_id),
             skew=skew(config),
+            heat=case.pack.heat,
             locality=locality(config),
             cache_bytes=max(0, available - parts),
             cached_share=case.machine.drive.cached_share if place.file_blobs else 0.0,

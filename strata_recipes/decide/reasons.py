@@ -78,7 +78,8 @@ def _ram_decision(case: Case, best: Option) -> Decision:
 def routing_notes(case: Case, best: Option) -> list[str]:
     share = best.timed.vram_hit_share
     source = "stated" if case.config.model.skew is not None else "the seed model's, not measured on this one"
-    heat = f"predicted with a router skew of {skew(case.config):g} ({source}){_repeats(case)}"
+    routed = "the profile's counts of choices" if case.pack.heat else f"a router skew of {skew(case.config):g} ({source})"
+    heat = f"predicted with {routed}{_repeats(case)}"
     if not case.pack.profile_id:
         return [f"{heat}; without a profile slots are filled by expert id, so {share:.0%} of a token's choices find one"]
     return [f"{heat}; slots hold the hottest, so {share:.0%} of a token's choices find one"]

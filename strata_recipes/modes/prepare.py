@@ -24,7 +24,7 @@ from strata_recipes.modes.models import ModelFacts, scale_index
 from strata_recipes.pack.cache import cache_root
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.profile import Order as ExpertOrder
-from strata_recipes.pack.profile import load_profile, order_id
+from strata_recipes.pack.profile import load_heat, load_profile, order_id
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.plan import Plan
 from strata_recipes.results.machine_facts import machine_json
@@ -125,8 +125,9 @@ def ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Expert
     """The order of experts: experts.profile, else the pack's."""
     if config.experts.profile is None:
         return facts.index, facts.order()
-    order = load_profile(Path(config.experts.profile).expanduser(), facts.index)
-    return dataclasses.replace(facts.index, profile_id=order_id(order)), order
+    path = Path(config.experts.profile).expanduser()
+    order = load_profile(path, facts.index)
+    return dataclasses.replace(facts.index, profile_id=order_id(order), heat=load_heat(path, facts.index)), order
 
 
 def _recipe() -> str | None:

@@ -31,6 +31,7 @@ class TierLoad:
     locality: float  # share of a reply's choices that repeat a recent one
     cache_bytes: int  # of page cache for the file tier
     cached_share: float = 0.0  # of the file, cached before the prompt
+    heat: tuple[float, ...] = ()  # how often a layer's experts were chosen, hottest first; empty: the skew says it
 
 
 @dataclass(frozen=True)

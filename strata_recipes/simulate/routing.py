@@ -35,6 +35,19 @@ def chances(num_experts: int, top_k: int, skew: float) -> tuple[float, ...]:
     return tuple(sorted(chosen, reverse=True))
 
 
+@lru_cache(maxsize=32)
+def counted(heat: tuple[float, ...], top_k: int) -> tuple[float, ...]:
+    """The same from counts: shares of all choices, times top_k; no expert is chosen twice for a token."""
+    found = np.array(sorted(heat, reverse=True)) / sum(heat) * top_k
+    for _ in range(len(heat)):  # what is over 1 goes to the others, in their shares
+        over = found > 1.0
+        rest = top_k - over.sum()
+        if not over.any() or rest <= 0 or found[~over].sum() <= 0:
+            break
+        found = np.where(over, 1.0, found * rest / found[~over].sum())
+    return tuple(float(chance) for chance in np.minimum(found, 1.0))
+
+
 @dataclass(frozen=True)
 class Routing:
     """One layer's router, the same for all layers."""
@@ -42,9 +55,12 @@ class Routing:
     num_experts: int
     top_k: int
     skew: float
+    heat: tuple[float, ...] = ()  # how often each was chosen, hottest first; empty: the skew says it
 
     @property
     def _chances(self) -> Weights:
+        if self.heat:
+            return np.array(counted(self.heat, self.top_k))
         return np.array(chances(self.num_experts, self.top_k, self.skew))
 
     def touched(self, held: Weights, num_tokens: float) -> float:

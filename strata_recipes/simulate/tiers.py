@@ -34,7 +34,7 @@ class Tiers:
     def __init__(self, g: Geometry, load: TierLoad, stride_bytes: int) -> None:
         shares = tuple(count / g.total_experts for count in (load.vram_slots, load.ram_blobs, load.file_blobs))
         self._load = load
-        self.routing = Routing(g.num_experts, g.top_k, load.skew)
+        self.routing = Routing(g.num_experts, g.top_k, load.skew, load.heat)
         self.vram, self.ram, self.file = split(g.num_experts, shares, load.ranked)
         self.cache = PageCache(self.routing, self.file, load.cache_bytes / stride_bytes, load.cached_share)
 
