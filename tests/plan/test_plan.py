@@ -151,7 +151,8 @@ def test_auto_is_as_fast_as_the_best_stated_mode() -> None:
         p = planned(f"hardware=rtx4090_24gb_32gb workload=prompt_12k9 experts={mode}", IQ2_XS).predicted
         return p.ready_s + p.prefill_s + 256 / p.decode_tokens_per_s
 
-    assert seconds("auto") == pytest.approx(min(seconds("resident"), seconds("mapped")), rel=1e-6)
+    # it may be faster than both: with a share of the experts in RAM the start is shorter
+    assert min(seconds("resident"), seconds("mapped")) * 0.95 < seconds("auto") <= min(seconds("resident"), seconds("mapped"))
 
 
 def test_full_arena_and_resident_differ_by_what_ram_holds() -> None:

@@ -171,7 +171,8 @@ def test_warm_and_direct_exclude_each_other() -> None:
 
 
 def test_without_experts_in_the_file_there_is_nothing_to_read() -> None:
-    found = planned("hardware=h200 prefill.direct=true prefill.warm=false prefill=layer_major workload=prompt_7k4 hardware.gpu.vram=30GiB")
+    card = "hardware=h200 hardware.gpu.vram=30GiB experts=resident"
+    found = planned(f"{card} prefill=layer_major prefill.direct=true prefill.warm=false workload=prompt_7k4")
     assert found.file_blobs == 0 and not (found.prefill.direct or found.prefill.prefetch or found.prefill.warm)
     assert any("prefill.direct=true has nothing to read" in note for note in found.notes)
 
