@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from strata_recipes.decide.what_if import WhatIf, gains
 from strata_recipes.machine.facts import ESTIMATED, Machine
 from strata_recipes.plan.plan import Budget, Plan
 from strata_recipes.units import figure, gb_per_s, gib
@@ -15,10 +18,12 @@ from strata_recipes.units import figure, gb_per_s, gib
 WIDTH = 100
 
 
-def plan_table(plan: Plan, machine: Machine) -> Group:
-    """Machine, budgets, tiers, decisions, prediction and notes, in at most 100 columns."""
+def plan_table(plan: Plan, machine: Machine, others: Sequence[WhatIf] = ()) -> Group:
+    """Machine, budgets, tiers, decisions, prediction, what a better PC would give, and notes, in at most 100 columns."""
     head = Text(f"Plan: {plan.model.name} on {plan.hardware}", style="bold")
-    return Group(head, _machine(machine), _budgets(plan), _tiers(plan), _decisions(plan), _predicted(plan), *_notes(plan))
+    return Group(
+        head, _machine(machine), _budgets(plan), _tiers(plan), _decisions(plan), _predicted(plan), *_others(plan, others), *_notes(plan)
+    )
 
 
 def _table(title: str, *columns: tuple[str, str]) -> Table:
@@ -98,13 +103,19 @@ def _decisions(plan: Plan) -> Table:
 
 
 def _predicted(plan: Plan) -> Table:
-    title = "Predicted, not measured: bytes over rates from a cold file, without overlap and launch costs"
-    table = _table(title, ("step", "left"), ("prediction", "right"))
+    table = _table("Predicted, not measured", ("step", "left"), ("prediction", "right"), ("waits for", "left"))
     new, p = plan.decode.max_new_tokens, plan.predicted
-    table.add_row("ready (weights and experts in place)", f"{figure(p.ready_s)} s")
-    table.add_row(f"prompt of {plan.prefill.prompt_tokens:,} tokens", f"{figure(p.prefill_s)} s, {figure(p.prefill_tokens_per_s)} tokens/s")
-    table.add_row(f"decode of up to {new:,} tokens", f"{figure(p.decode_tokens_per_s)} tokens/s")
+    table.add_row("ready (weights and experts in place)", f"{figure(p.ready_s)} s", p.start_bound)
+    pace = f"{figure(p.prefill_s)} s, {figure(p.prefill_tokens_per_s)} tokens/s"
+    table.add_row(f"prompt of {plan.prefill.prompt_tokens:,} tokens", pace, p.prefill_bound)
+    table.add_row(f"decode of up to {new:,} tokens", f"{figure(p.decode_tokens_per_s)} tokens/s", p.decode_bound)
+    table.add_row("lowest available RAM", gib(p.lowest_available_bytes), "")
     return table
+
+
+def _others(plan: Plan, others: Sequence[WhatIf]) -> list[Text]:
+    lines = [f"- {one.change}: {told}" for one in others if one.predicted and (told := gains(plan.predicted, one.predicted))]
+    return [Text("With a better PC, predicted", style="bold"), *(Text(line) for line in lines)] if lines else []
 
 
 def _notes(plan: Plan) -> list[Text]:

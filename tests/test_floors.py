@@ -38,7 +38,7 @@ FLOORS = {
     "run": "8",
 }
 NEIGHBOURS = {
-    ("strata_recipes.explain", "strata_recipes.decide"),  # the two files of floor 3d
+    ("strata_recipes.explain", "strata_recipes.decide"),  # the two of floor 3d
     ("strata_recipes.config.schema", "strata_recipes.pack.index"),  # names and values of one geometry
 }
 PURE_DATA = "kernels_numba.formats"

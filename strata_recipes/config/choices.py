@@ -110,3 +110,5 @@ class ModeName(Enum):
     run = "run"
     plan = "plan"
     pack = "pack"
+    fit = "fit"
+    simulate = "simulate"

@@ -77,6 +77,14 @@ class Drive:
 
 
 @dataclass
+class Efficiency:
+    """What of the stated rates the arithmetic reaches; null: a default, told as estimated."""
+
+    prompt: Number | None = leaf("share")  # of flops, in the matmuls of a prompt
+    decode: Number | None = leaf("share")  # of the memory's bandwidth, in a reply
+
+
+@dataclass
 class Hardware:
     """Facts of a PC: stated here, or null and then probed on this one."""
 
@@ -88,6 +96,8 @@ class Hardware:
     cpu: Cpu = field(default_factory=Cpu)
     gpu: Gpu = field(default_factory=Gpu)
     drive: Drive = field(default_factory=Drive)
+    efficiency: Efficiency = field(default_factory=Efficiency)
+    start_s: Number | None = leaf("number")  # from the process's start until the start-up copies
     probed: list[str] = field(default_factory=list)  # filled by the probe: keys whose value was found, not stated
 
 
@@ -151,6 +161,7 @@ class Model:
     dense: str | None = None  # format of the dense tensors of a declared or synthetic model
     seed: int | None = leaf("count")  # synthetic weights
     skew: Number | None = leaf("number")  # synthetic router: lognormal sigma of its row norms
+    locality: Number | None = leaf("share")  # of a reply's choices: those that repeat a recent one
     note: str | None = None  # what of the above is a fit or an estimate
 
 
@@ -247,6 +258,8 @@ class Emulate:
 @dataclass
 class Mode:
     name: ModeName = ModeName.run
+    table: str | None = None  # of published figures, that mode simulate predicts cell by cell
+    profiles: bool = False  # mode fit: a line for each shipped hardware profile
 
 
 @dataclass

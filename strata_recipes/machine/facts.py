@@ -40,6 +40,14 @@ class Cpu:
 
 
 @dataclass(frozen=True)
+class Efficiency:
+    """What of the stated rates the arithmetic reaches, by kind of work."""
+
+    prompt: float = 1.0  # of the operations a second, in the matmuls of a prompt
+    decode: float = 1.0  # of the memory's bytes a second, in a reply
+
+
+@dataclass(frozen=True)
 class Machine:
     """All facts that a plan may use. Same facts, same config, same pack: same plan."""
 
@@ -50,4 +58,6 @@ class Machine:
     cpu: Cpu
     gpu: Gpu | None
     drive: Drive
+    efficiency: Efficiency = Efficiency()
+    start_s: float = 0.0  # from the process's start until a start-up copies: interpreter, libraries, the card's context
     probed: frozenset[str] = frozenset()  # dotted hardware keys found by probing; all others are declared

@@ -25,6 +25,10 @@ from strata_recipes.machine.rates_cache import cache_folder, remember, remembere
 from strata_recipes.units import MiB
 
 CORE_FLOPS = 20e9  # a core in the 2-bit expert kernel: 60 to 100 GFLOP/s on 2 cores from 8 rows on, 20 for one
+CARD_SHARES = (0.35, 0.43)  # of its stated rates, in a prompt and in a reply: what quantized kernels of public engines reach
+# On two cores a prompt's compute took 1.9 s whose operations at CORE_FLOPS are 0.55 s (results/prefill); a reply half a copy's rate.
+CPU_SHARES = (0.3, 0.5)
+START_S = 4.0  # interpreter, torch and compiled kernels of this package on two cores, until the copies begin
 STAND_IN = Card("", "stated card", "8.0", 0, 0, 300e9, 10e12, 10e9, ("name", "capability", "bandwidth", "flops", "pcie"))
 
 
@@ -46,6 +50,7 @@ def resolve_hardware(
     _fill_cpu(found, filler, root)
     _fill_gpu(found, filler, find)
     _fill_drive(found, filler, folder)
+    _fill_estimates(found, filler)
     if found.drive.cached_share is None:
         share = cached_share()
         filler.fill(found.drive, "drive.", "cached_share", share or 0.0, assumed=share is None)
@@ -76,8 +81,15 @@ def machine_of(hardware: Hardware) -> facts.Machine:
         cpu=facts.Cpu(cpu.cores, cpu.bandwidth, cpu.flops),  # type: ignore[arg-type]
         gpu=card,
         drive=facts.Drive(drive.direct, drive.faults, drive.cached, drive.cached_share or 0.0),  # type: ignore[arg-type]
+        efficiency=_efficiency(hardware),
+        start_s=hardware.start_s or 0.0,
         probed=frozenset(hardware.probed),
     )
+
+
+def _efficiency(hardware: Hardware) -> facts.Efficiency:
+    stated = {name: share for name, share in vars(hardware.efficiency).items() if share is not None}
+    return facts.Efficiency(**stated)
 
 
 def differences(machine: facts.Machine, find: Callable[[], Card | None] = find_card, root: Path = Path("/")) -> tuple[str, ...]:
@@ -170,6 +182,14 @@ def _fill_drive(found: Hardware, filler: _Filler, folder: Path) -> None:
     rates = _drive_rates(folder)
     for name in ("direct", "faults", "cached"):
         filler.fill(found.drive, "drive.", name, getattr(rates, name), assumed=name in rates.assumed)
+
+
+def _fill_estimates(found: Hardware, filler: _Filler) -> None:
+    """What of the stated rates is reached, and how long the process takes to be there: never probed."""
+    shares = CPU_SHARES if found.gpu.vram == 0 else CARD_SHARES
+    for name, share in zip(("prompt", "decode"), shares, strict=True):
+        filler.fill(found.efficiency, "efficiency.", name, share, assumed=True)
+    filler.fill(found, "", "start_s", START_S, assumed=True)
 
 
 def _drive_rates(folder: Path) -> Rates:

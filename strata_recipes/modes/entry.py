@@ -65,6 +65,14 @@ def _mode(name: ModeName) -> Job:
         from strata_recipes.modes.pack import pack
 
         return pack
+    if name is ModeName.simulate:
+        from strata_recipes.modes.simulate import simulate
+
+        return simulate
+    if name is ModeName.fit:
+        from strata_recipes.modes.fit import fit
+
+        return fit
     # Torch's threads wait for each other by spinning unless told before it loads: with one other busy process on 2 cores
     # the demo then wrote 1.3 tokens/s, sleeping 43, and alone 50 either way.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

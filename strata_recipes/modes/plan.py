@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from strata_recipes.config.schema import Config
+from strata_recipes.decide.what_if import what_if
 from strata_recipes.explain import plan_table
 from strata_recipes.modes.models import model_facts
-from strata_recipes.modes.prepare import prepare, recorded
+from strata_recipes.modes.prepare import prepare, recorded, replanner
 from strata_recipes.modes.progress import console
 from strata_recipes.results.status import DONE
 
@@ -14,8 +15,9 @@ def plan(config: Config, overrides: list[str]) -> int:
     """Plans, prints the table, and leaves plan.json in a results folder."""
     with model_facts(config.model) as facts:
         prepared = prepare(config, facts)
+        others = what_if(prepared.machine, replanner(prepared, facts))
     with recorded(prepared, overrides) as folder:
-        console().print(plan_table(prepared.plan, prepared.machine))
+        console().print(plan_table(prepared.plan, prepared.machine, others))
         folder.end(DONE, prepared.plan)
     print(f"plan: {folder.path / 'plan.json'}")
     return 0

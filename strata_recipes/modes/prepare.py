@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
-from strata_recipes.config.choices import Device
+from strata_recipes.config.choices import Device, Order, Strategy
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Compute, Config
-from strata_recipes.decide import build_plan
+from strata_recipes.decide import Decided, build_plan, decide
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
 from strata_recipes.files.residency import cached_bytes
 from strata_recipes.machine.facts import Machine
@@ -24,7 +24,8 @@ from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
 from strata_recipes.pack.cache import cache_root
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.pack.profile import Order, load_profile, order_id
+from strata_recipes.pack.profile import Order as ExpertOrder
+from strata_recipes.pack.profile import load_heat, load_profile, order_id
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.plan import Plan
 from strata_recipes.results.machine_facts import machine_json
@@ -42,7 +43,8 @@ class Prepared:
     machine: Machine
     emulated: EmulatedMetrics
     plan: Plan
-    order: Order  # (layer, expert) pairs, hottest first, that the plan was made from
+    decided: Decided  # the same plan, with the simulation that it was chosen by
+    order: ExpertOrder  # (layer, expert) pairs, hottest first, that the plan was made from
     prompt: Prompt | None
     folder_hash: str
 
@@ -50,16 +52,28 @@ class Prepared:
 def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     """Probe what is not stated, read the prompt, plan. Allocates nothing."""
     folder_hash = config_hash(config)
-    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: _cached_share(facts))
+    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
     resolved = dataclasses.replace(config, hardware=hardware, compute=_computing(config.compute, machine))
     prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
-    index, order = _ordered(config, facts)
-    plan = build_plan(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
+    index, order = ordered(config, facts)
+    decided = decide(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
     if prompt is not None:
-        fresh = tuple(note for note in prompt.notes if note not in plan.notes)
-        plan = dataclasses.replace(plan, notes=(*plan.notes, *fresh))
-    return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, order, prompt, folder_hash)
+        fresh = tuple(note for note in prompt.notes if note not in decided.plan.notes)
+        plan = dataclasses.replace(decided.plan, notes=(*decided.plan.notes, *fresh))
+        decided = dataclasses.replace(decided, plan=plan)
+    plan = decided.plan
+    return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, decided, order, prompt, folder_hash)
+
+
+def replanner(prepared: Prepared, facts: ModelFacts | Pack) -> Callable[[Machine], Plan]:
+    """The plan of the same config on another PC, with the order and the start-up that were chosen on this one."""
+    index, order = ordered(prepared.config, facts)
+    plan, config, scale = prepared.plan, prepared.config, scale_index(prepared.config)
+    prefill = dataclasses.replace(config.prefill, order=Order(plan.prefill.order))
+    start = dataclasses.replace(config.startup, strategy=Strategy(plan.startup.strategy))
+    same = dataclasses.replace(config, prefill=prefill, startup=start)
+    return lambda machine: build_plan(same, machine, index, plan.prefill.prompt_tokens, scale_of=scale, order=order)
 
 
 def _computing(asked: Compute, machine: Machine) -> Compute:
@@ -98,12 +112,17 @@ def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:
         print(f"note: {error}", file=sys.stderr)
 
 
+def prompt_tokens(config: Config, facts: ModelFacts | Pack) -> int | None:
+    """How long the prompt is; None where that is not known without the model's tokenizer."""
+    return prompt_length(config.workload) if _uncountable(config, facts) else len(prompt_ids(config.workload, facts).ids)
+
+
 def drive_folder(facts: ModelFacts | Pack) -> Path:
     """Where the drive is probed: the pack's folder, or the cache where there is no pack yet."""
     return facts.folder if isinstance(facts, Pack) else cache_root()
 
 
-def _cached_share(facts: ModelFacts | Pack) -> float | None:
+def cached_share(facts: ModelFacts | Pack) -> float | None:
     """Of the experts, what the page cache holds now, to six digits; a pack that is not written yet will be cold."""
     if not isinstance(facts, Pack):
         return 0.0
@@ -111,12 +130,13 @@ def _cached_share(facts: ModelFacts | Pack) -> float | None:
     return None if held is None else float(f"{held / size:.6g}") if size else 0.0
 
 
-def _ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Order]:
+def ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, ExpertOrder]:
     """The order of experts: experts.profile, else the pack's."""
     if config.experts.profile is None:
         return facts.index, facts.order()
-    order = load_profile(Path(config.experts.profile).expanduser(), facts.index)
-    return dataclasses.replace(facts.index, profile_id=order_id(order)), order
+    path = Path(config.experts.profile).expanduser()
+    order = load_profile(path, facts.index)
+    return dataclasses.replace(facts.index, profile_id=order_id(order), heat=load_heat(path, facts.index)), order
 
 
 def _recipe() -> str | None:

@@ -111,6 +111,7 @@ class PackIndex:
     dense: tuple[Tensor, ...]  # without the n-gram table
     ngram: Tensor | None
     profile_id: str = ""  # xxh3-64 hex of the expert profile; "" means expert id, then layer
+    heat: tuple[float, ...] = ()  # of the profile: how often a layer's experts were chosen, hottest first; empty: not counted
     notes: tuple[str, ...] = ()  # tensors seen and not used, fits and estimates
 
     def offset(self, layer: int, expert: int) -> int:

@@ -1,9 +1,13 @@
-"""profile.npz: (layer, expert) pairs, hottest first, as array `pairs` [n, 2]. Knows how to read one, not how it was measured."""
+"""profile.npz: (layer, expert) pairs, hottest first, as array `pairs` [n, 2]. Knows how to read one, not how it was measured.
+
+`counts` [n], where it is there, says how often each pair was chosen.
+"""
 
 from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,45 +37,74 @@ def load_profile(path: Path, index: PackIndex) -> Order:
     return pairs + [p for p in default_order(index) if p not in listed]
 
 
+def load_heat(path: Path, index: PackIndex) -> tuple[float, ...]:
+    """How often a layer's experts were chosen, hottest first, the mean over its layers; empty where the profile holds no counts."""
+    g = index.geometry
+    counts = _read(path, "counts", g.total_experts, width=None)
+    if counts is None:
+        return ()
+    pairs = load_profile(path, index)[: len(counts)]
+    if len(counts) > g.total_experts or counts.min(initial=0) < 0 or not counts.any():
+        raise PackError(
+            f"{path} holds {len(counts)} counts for {g.total_experts} experts, each 0 or more and one above it: measure it again"
+        )
+    heat = np.zeros((g.num_layers, g.num_experts))
+    for (layer, expert), count in zip(pairs, counts, strict=True):
+        heat[layer, expert] = count
+    return tuple(float(f"{value:.9g}") for value in np.sort(heat)[:, ::-1].mean(0))
+
+
 def order_id(order: Order) -> str:
     """xxh3-64 hex over the whole order: what a plan records of it."""
     return xxhash.xxh3_64_hexdigest(np.array(order, "<i4").tobytes())
 
 
-def save_profile(path: Path, order: Order) -> None:
+def save_profile(path: Path, order: Order, counts: Sequence[int] | None = None) -> None:
     """Writes pairs, hottest first."""
-    np.savez(path, pairs=np.array(order, np.int32).reshape(-1, 2))
+    arrays = {"pairs": np.array(order, np.int32).reshape(-1, 2)}
+    if counts is not None:
+        arrays["counts"] = np.array(counts, np.int64)
+    np.savez(path, **arrays)  # type: ignore[arg-type]  # its stubs take the names for options
 
 
 def _read_pairs(path: Path, limit: int) -> Order:
-    with InputFile(path) as file:
-        if file.size > 32 * limit + 4096:
-            raise PackError(f"{path} has {file.size:,} bytes, a profile of {limit:,} experts has at most {32 * limit + 4096:,}")
-        data = file.read(0, file.size)
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            member = archive.getinfo("pairs.npy")
-            if member.file_size > 32 * limit + 4096:
-                raise ValueError(f"`pairs` of {member.file_size:,} bytes")
-            array = _array(archive.read(member))
-    except KeyError:
-        raise PackError(f"{path} is no profile: it holds no array `pairs`") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, SyntaxError) as error:
-        why = " ".join(str(error).split())[:100] or type(error).__name__
-        raise PackError(f"{path} is no profile, or damaged: {why}") from None
+    array = _read(path, "pairs", limit, width=2)
+    if array is None:
+        raise PackError(f"{path} is no profile: it holds no array `pairs`")
     return [(int(layer), int(expert)) for layer, expert in array]
 
 
-def _array(data: bytes) -> np.ndarray:
+def _read(path: Path, name: str, limit: int, width: int | None) -> np.ndarray | None:
+    """One array of the file; None where it is not there."""
+    with InputFile(path) as file:
+        if file.size > 48 * limit + 4096:  # pairs of int64, and counts
+            raise PackError(f"{path} has {file.size:,} bytes, a profile of {limit:,} experts has at most {48 * limit + 4096:,}")
+        data = file.read(0, file.size)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if f"{name}.npy" not in archive.namelist():
+                return None
+            member = archive.getinfo(f"{name}.npy")
+            if member.file_size > 32 * limit + 4096:
+                raise ValueError(f"`{name}` of {member.file_size:,} bytes")
+            return _array(archive.read(member), name, width)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, SyntaxError) as error:
+        why = " ".join(str(error).split())[:100] or type(error).__name__
+        raise PackError(f"{path} is no profile, or damaged: {why}") from None
+
+
+def _array(data: bytes, name: str, width: int | None) -> np.ndarray:
     """The .npy inside, its stated shape held against its bytes before an array is made."""
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     if version != (1, 0):
         raise ValueError(f".npy version {version}")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "iu" or fortran:
-        raise ValueError(f"`pairs` has shape {shape} and type {dtype}, [n, 2] whole numbers are wanted")
+    wanted = () if width is None else (width,)
+    if shape[1:] != wanted or len(shape) != 1 + len(wanted) or dtype.kind not in "iu" or fortran:
+        form = "[n]" if width is None else f"[n, {width}]"
+        raise ValueError(f"`{name}` has shape {shape} and type {dtype}, {form} whole numbers are wanted")
     body = data[stream.tell() :]
-    if shape[0] * 2 * dtype.itemsize != len(body):
-        raise ValueError(f"`pairs` has {len(body)} bytes for shape {shape} of {dtype}")
+    if shape[0] * (width or 1) * dtype.itemsize != len(body):
+        raise ValueError(f"`{name}` has {len(body)} bytes for shape {shape} of {dtype}")
     return np.frombuffer(body, dtype).reshape(shape)

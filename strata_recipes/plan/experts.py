@@ -15,7 +15,7 @@ from strata_recipes.errors import PlanError
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.units import gib, mib
 
-BUDGET_SHARES = (1.0, 0.75, 0.5, 0.25)  # of the RAM left, that auto tries
+BUDGET_SHARES = (0.75, 0.5, 0.25)  # of the experts that no slot holds: what auto tries beside all that RAM holds
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,11 @@ def _automatic(sizes: Sizes, slots: int, ram: int) -> list[Placement]:
         found.append(_placement("full_arena", sizes, slots, sizes.count - slots, 0))
     if sizes.between(slots, sizes.count) <= ram:
         found.append(_placement("resident", sizes, slots, sizes.count - slots, slots))
-    else:  # less RAM for experts leaves page cache for the file tier: which is better depends on both
-        counts = {sizes.fitting(slots, int(ram * share)) for share in BUDGET_SHARES}
-        found += [_placement("budget", sizes, slots, count, slots) for count in sorted(counts - {0}, reverse=True)]
+    # Fewer experts in RAM are a shorter start, and leave page cache for the file tier: which is better depends on both. Shares of the
+    # experts, not of the RAM, so that a PC with more RAM has every choice of one with less.
+    rest = sizes.between(slots, sizes.count)
+    counts = {sizes.fitting(slots, min(ram, int(rest * share))) for share in (1.0, *BUDGET_SHARES)} - {0, sizes.count - slots}
+    found += [_placement("budget", sizes, slots, count, slots) for count in sorted(counts, reverse=True)]
     if slots < sizes.count:  # with everything in VRAM mapped and resident are one
         found.append(_placement("mapped", sizes, slots, 0, slots))
     return found

@@ -153,6 +153,10 @@ class Prediction:
     prefill_s: float
     prefill_tokens_per_s: float
     decode_tokens_per_s: float
+    lowest_available_bytes: int = 0  # of RAM, while the start copies
+    start_bound: str = ""  # the busiest resource of each phase, and its share of the time
+    prefill_bound: str = ""
+    decode_bound: str = ""
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,8 @@ def _facts(machine: Machine) -> Iterator[str]:
         "drive.direct": machine.drive.direct,
         "drive.faults": machine.drive.faults,
         "drive.cached": machine.drive.cached,
+        "efficiency.prompt": machine.efficiency.prompt,
+        "efficiency.decode": machine.efficiency.decode,
     }
     if machine.gpu is not None:
         rates |= {f"gpu.{name}": getattr(machine.gpu, name) for name in ("bandwidth", "flops", "pcie")}

@@ -51,7 +51,7 @@ def _planned(plan: Plan) -> list[Figure]:
 
 def _forecast(of: Prediction) -> str:
     pace = f"{of.prefill_tokens_per_s:,.1f} tokens/s read, {of.decode_tokens_per_s:,.1f} tokens/s written"
-    return f"ready after {_seconds(of.ready_s)}, {pace} (bytes over rates alone)"
+    return f"ready after {_seconds(of.ready_s)}, {pace}"
 
 
 def _budget(budget: Budget) -> str:

@@ -99,6 +99,7 @@ class Metrics:
     decode: DecodeMetrics = field(default_factory=DecodeMetrics)
     predicted: PredictedMetrics = field(default_factory=PredictedMetrics)
     emulated: EmulatedMetrics = field(default_factory=EmulatedMetrics)
+    simulated: bool = False  # true: every figure is the simulator's, nothing ran
 
     def to_json(self) -> str:
         """Indented JSON, keys in the order above; a NaN is refused rather than written."""

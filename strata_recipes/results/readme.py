@@ -18,6 +18,7 @@ def readme(plan: Plan, metrics: Metrics, status: Status, name: str) -> str:
         _state(status),
         f"Prompt: {plan.prefill.prompt_tokens:,} tokens from `workload.{plan.workload.source}`; "
         f"up to {plan.decode.max_new_tokens:,} new tokens, {plan.decode.sampler}.",
+        *(["Simulated: every figure below is predicted, nothing ran."] if metrics.simulated else []),
         _table(figures(plan, metrics)),
         _emulated(plan, metrics),
         _not_measured(metrics),
@@ -48,7 +49,7 @@ def _not_measured(metrics: Metrics) -> str:
     missing = list(metrics.missing())
     if not missing:
         return "Everything in metrics.json was measured."
-    if metrics == Metrics():
+    if metrics == Metrics() or metrics.simulated:
         return "Nothing was measured."
     return f"Not measured or not applicable (null in metrics.json): {', '.join(_by_group(missing))}."
 

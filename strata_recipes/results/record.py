@@ -99,6 +99,16 @@ class ResultsFolder:
         self._write("README.md", readme(plan, outcome.metrics, status, self.name))
         self.set_status(status)
 
+    def attach(self, name: str, text: str) -> None:
+        """One more small file of text."""
+        self._write(name, text)
+
+    def write_simulated(self, plan: Plan, metrics: Metrics, status: Status) -> None:
+        """The figures of a simulation, which leaves no identity and no samples."""
+        self._write("metrics.json", metrics.to_json())
+        self._write("README.md", readme(plan, metrics, status, self.name))
+        self.set_status(status)
+
     def end(self, status: Status, plan: Plan | None = None) -> None:
         """An end without measurements: the error line in status.json, run.log and README.md."""
         if status.error:

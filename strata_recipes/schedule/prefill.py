@@ -32,12 +32,23 @@ def chunks(num_tokens: int, chunk: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + chunk, num_tokens)
 
 
+def passes(num_tokens: int, tokens: int) -> Iterator[tuple[int, int]]:
+    """The spans that go through all layers before the next one: a chunk's, or a super-chunk's."""
+    return chunks(num_tokens, tokens)
+
+
+def pass_visits(layers: Iterable[int], first: int, last: int, chunk: int) -> Iterator[Visit]:
+    """One pass: each layer's mixer chunk by chunk, then its experts at once."""
+    for layer in layers:
+        for start, stop in chunks(last - first, chunk):
+            yield Visit(layer, first + start, first + stop, Half.mixer)
+        yield Visit(layer, first, last, Half.experts)
+
+
 def chunked_visits(num_layers: int, num_tokens: int, chunk: int) -> Iterator[Visit]:
     """Chunked order: each chunk walks all layers."""
-    for start, stop in chunks(num_tokens, chunk):
-        for layer in range(num_layers):
-            yield Visit(layer, start, stop, Half.mixer)
-            yield Visit(layer, start, stop, Half.experts)
+    for first, last in passes(num_tokens, chunk):
+        yield from pass_visits(range(num_layers), first, last, chunk)
 
 
 def layer_major_visits(num_layers: int, num_tokens: int, chunk: int, super_chunk: int) -> Iterator[Visit]:
@@ -47,11 +58,8 @@ def layer_major_visits(num_layers: int, num_tokens: int, chunk: int, super_chunk
     """
     if super_chunk % chunk:
         raise ValueError(f"a super-chunk of {super_chunk} tokens is no multiple of the chunk of {chunk}")
-    for first, last in chunks(num_tokens, super_chunk):
-        for layer in range(num_layers):
-            for start, stop in chunks(last - first, chunk):
-                yield Visit(layer, first + start, first + stop, Half.mixer)
-            yield Visit(layer, first, last, Half.experts)
+    for first, last in passes(num_tokens, super_chunk):
+        yield from pass_visits(range(num_layers), first, last, chunk)
 
 
 def expert_layers(visits: Iterable[Visit]) -> Iterator[int]:

@@ -106,7 +106,7 @@ def test_the_profiles_hold_the_published_figures() -> None:
     assert (seed.os, seed.ram, seed.available, seed.gpu.reserve) == (Os.windows, 32 * GiB, 21 * GiB, 1500 * MiB)
     assert (seed.gpu.capability, seed.gpu.vram, seed.drive.direct, seed.drive.cached) == ("12.0", 32 * GiB, 6.9e9, 3.7e9)
     assert (laptop.os, laptop.ram, laptop.gpu.vram, laptop.gpu.reserve) == (Os.linux, 27 * GiB, 6 * GiB, 650 * MiB)
-    assert (laptop.gpu.capability, laptop.drive.direct, laptop.drive.faults) == ("8.6", 2.7e9, 0.5e9)
+    assert (laptop.gpu.capability, laptop.drive.direct, laptop.drive.faults) == ("8.6", 3.5e9, 0.34e9)
 
 
 def test_a_missing_fact_is_named() -> None:

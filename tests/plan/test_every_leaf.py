@@ -29,6 +29,8 @@ PLACES_AND_LABELS = {
     "model.name",
     "model.note",
     "mode.name",  # what is done with the plan
+    "mode.table",  # of published figures: tests/modes
+    "mode.profiles",  # the plan of each shipped profile: tests/modes
 }
 
 # The changed value first, then what else it takes for the leaf to apply, which the plan to compare with has too.
@@ -50,6 +52,9 @@ CHANGES: dict[str, list[str]] = {
     "hardware.drive.faults": ["hardware.drive.faults=0.1GB/s"],
     "hardware.drive.cached": ["hardware.drive.cached=1GB/s", "experts=mapped"],
     "hardware.drive.cached_share": ["hardware.drive.cached_share=1", "startup=mapped", "hardware.headroom=2GiB"],
+    "hardware.efficiency.prompt": ["hardware.efficiency.prompt=0.01"],
+    "hardware.efficiency.decode": ["hardware.efficiency.decode=0.01"],
+    "hardware.start_s": ["hardware.start_s=30"],
     "model.kind": ["model.kind=synthetic"],
     "model.source": ["model.source=/nowhere.gguf"],
     "model.pack": ["model.pack=/nowhere"],
@@ -58,6 +63,7 @@ CHANGES: dict[str, list[str]] = {
     "model.dense": ["model.dense=Q4_0"],
     "model.seed": ["model.seed=3"],
     "model.skew": ["model.skew=1.2"],
+    "model.locality": ["model.locality=0.9", "experts=mapped", "experts.file_io=buffered"],
     "experts.mode": ["experts.mode=full_arena"],
     "experts.slots": ["experts.slots=7"],
     "experts.ram_budget": ["experts.ram_budget=3GiB"],

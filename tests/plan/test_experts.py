@@ -71,11 +71,22 @@ def test_without_a_gpu_slots_lie_in_ram() -> None:
 
 
 def test_auto_offers_what_fits() -> None:
-    assert [p.mode for p in place("auto", sum(BLOBS[:9]), ALL)] == ["full_arena", "resident", "mapped"]
-    assert [p.mode for p in place("auto", sum(BLOBS[:9]), ALL - 1)] == ["resident", "mapped"]
+    def modes(vram: int, ram: int) -> list[str]:
+        return list(dict.fromkeys(p.mode for p in place("auto", vram, ram)))
+
+    assert modes(sum(BLOBS[:9]), ALL) == ["full_arena", "resident", "budget", "mapped"]
+    assert modes(sum(BLOBS[:9]), ALL - 1) == ["resident", "budget", "mapped"]
     assert {p.mode for p in place("auto", sum(BLOBS[:9]), ALL // 4)} == {"budget", "mapped"}
     assert [p.mode for p in place("auto", sum(BLOBS[:9]), 0)] == ["mapped"]
     assert [p.mode for p in place("auto", ALL, 0)] == ["resident"]
+
+
+def test_with_more_ram_auto_has_every_share_that_it_had_with_less() -> None:
+    def shares(ram: int) -> set[int]:
+        return {p.ram_blobs for p in place("auto", sum(BLOBS[:9]), ram)}
+
+    rest = ALL - sum(BLOBS[:9])
+    assert shares(rest) >= shares(ALL) and shares(int(rest * 0.75)) <= shares(ALL)
 
 
 @given(st.sampled_from([m.value for m in ExpertsMode]), st.integers(0, 2 * ALL), st.integers(0, 2 * ALL), st.booleans())

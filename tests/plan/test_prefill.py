@@ -171,7 +171,8 @@ def test_warm_and_direct_exclude_each_other() -> None:
 
 
 def test_without_experts_in_the_file_there_is_nothing_to_read() -> None:
-    found = planned("hardware=h200 prefill.direct=true prefill.warm=false prefill=layer_major workload=prompt_7k4 hardware.gpu.vram=30GiB")
+    card = "hardware=h200 hardware.gpu.vram=30GiB experts=resident"
+    found = planned(f"{card} prefill=layer_major prefill.direct=true prefill.warm=false workload=prompt_7k4")
     assert found.file_blobs == 0 and not (found.prefill.direct or found.prefill.prefetch or found.prefill.warm)
     assert any("prefill.direct=true has nothing to read" in note for note in found.notes)
 
@@ -188,7 +189,7 @@ def test_a_layer_is_read_ahead_into_buffers_of_its_own_where_ram_has_room() -> N
 
 def test_held_links_are_the_machines_rates_and_said_so() -> None:
     held = planned("hardware=rtx3060_6gb workload=prompt_7k4 emulate.links=throttle")
-    assert held.throttle == Throttle(2.7e9, 0.5e9, 6.5e9)
-    assert any("drive held to 2.70 GB/s direct and 0.50 GB/s by faults, PCIe to 6.50 GB/s" in line for line in held.emulate), held.emulate
+    assert held.throttle == Throttle(3.5e9, 0.34e9, 6.5e9)
+    assert any("drive held to 3.50 GB/s direct and 0.34 GB/s by faults, PCIe to 6.50 GB/s" in line for line in held.emulate), held.emulate
     free = planned("hardware=rtx3060_6gb workload=prompt_7k4")
     assert free.throttle is None and "links: not held to the profile's rates" in free.emulate

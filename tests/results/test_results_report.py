@@ -28,7 +28,7 @@ def test_the_figures_are_those_of_plan_and_metrics(plan, metrics):
         ("plan", "experts"): "budget: 100 in VRAM slots, 200 in RAM, 84 in the file",
         ("plan", "VRAM"): "3.00 GiB of 6.00 GiB",
         ("plan", "RAM"): "0.50 GiB of 10.00 GiB",
-        ("plan", "predicted"): "ready after 1.5 s, 300.0 tokens/s read, 30.0 tokens/s written (bytes over rates alone)",
+        ("plan", "predicted"): "ready after 1.5 s, 300.0 tokens/s read, 30.0 tokens/s written",
         ("start-up", "strategy"): "mapped",
         ("start-up", "VRAM fill"): "0.29 GiB in 0.500 s",
         ("start-up", "RAM copy"): "2.00 GiB in 1.0 s",

@@ -54,3 +54,15 @@ def test_the_cache_keeps_the_hottest_of_what_is_held() -> None:
     assert hottest(held, 0, 2).tolist() == [0.0, 0.5, 1.0, 0.5, 0.0]
     assert hottest(held, 0, 99).tolist() == held.tolist()
     assert hottest(held, 0, 0).sum() == 0
+
+
+def test_counts_of_choices_are_chances() -> None:
+    """A profile's counts, in any order, give shares times top_k; what no token can do twice goes to the others."""
+    even = Routing(8, 2, 0.45, (5.0,) * 8)
+    assert even.choices(np.ones(8)) == pytest.approx(2) and even.touched(np.ones(8), 1) == pytest.approx(2)
+    steep = Routing(4, 2, 0.45, (1.0, 97.0, 1.0, 1.0))
+    assert [steep.choices(np.eye(4)[i]) for i in range(4)] == pytest.approx([1.0, 1 / 3, 1 / 3, 1 / 3])
+    rng = np.random.default_rng(3)
+    picked = np.bincount(rng.choice(8, 100_000, p=np.arange(1, 9) / 36), minlength=8)
+    seen = Routing(8, 1, 0.45, tuple(float(n) for n in picked))
+    assert seen.touched(np.ones(8), 3) == pytest.approx(sum(1 - (1 - p / 36) ** 3 for p in range(1, 9)), rel=0.01)
