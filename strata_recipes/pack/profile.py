@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
 from strata_recipes.errors import PackError
+from strata_recipes.npy import npz_member
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.input_file import InputFile
 from strata_recipes.schedule.startup import default_order
@@ -49,29 +48,13 @@ def _read_pairs(path: Path, limit: int) -> Order:
             raise PackError(f"{path} has {file.size:,} bytes, a profile of {limit:,} experts has at most {32 * limit + 4096:,}")
         data = file.read(0, file.size)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            member = archive.getinfo("pairs.npy")
-            if member.file_size > 32 * limit + 4096:
-                raise ValueError(f"`pairs` of {member.file_size:,} bytes")
-            array = _array(archive.read(member))
+        array = npz_member(data, "pairs", 32 * limit + 4096)
     except KeyError:
         raise PackError(f"{path} is no profile: it holds no array `pairs`") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, SyntaxError) as error:
-        why = " ".join(str(error).split())[:100] or type(error).__name__
-        raise PackError(f"{path} is no profile, or damaged: {why}") from None
+    except ValueError as error:
+        raise PackError(f"{path} is no profile, or damaged: {error}") from None
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
+        raise PackError(
+            f"{path} is no profile: `pairs` has shape {list(array.shape)} and type {array.dtype}, [n, 2] whole numbers are wanted"
+        )
     return [(int(layer), int(expert)) for layer, expert in array]
-
-
-def _array(data: bytes) -> np.ndarray:
-    """The .npy inside, its stated shape held against its bytes before an array is made."""
-    stream = io.BytesIO(data)
-    version = np.lib.format.read_magic(stream)
-    if version != (1, 0):
-        raise ValueError(f".npy version {version}")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "iu" or fortran:
-        raise ValueError(f"`pairs` has shape {shape} and type {dtype}, [n, 2] whole numbers are wanted")
-    body = data[stream.tell() :]
-    if shape[0] * 2 * dtype.itemsize != len(body):
-        raise ValueError(f"`pairs` has {len(body)} bytes for shape {shape} of {dtype}")
-    return np.frombuffer(body, dtype).reshape(shape)

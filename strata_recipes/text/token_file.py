@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strata_recipes.errors import FileError
+from strata_recipes.npy import MAGIC, ZIP_MAGIC, npy_array, npz_member
 
-_NPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
+MOST_BYTES = 32 << 20  # eight million ids, far above any context
 _HOW = "write it with numpy.save(file, ids) or numpy.savez(file, ids=ids)"
 
 
@@ -32,22 +34,28 @@ def read_ids(path: str, vocab: int | None = None) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def _array(path: Path, name: str) -> np.ndarray:
+def _array(path: Path, name: str) -> NDArray[np.generic]:
+    data = _content(path, name)
     try:
-        with path.open("rb") as file:
-            magic = file.read(len(_NPY))
-            file.seek(0)
-            if magic != _NPY and not magic.startswith(_ZIP):
-                raise FileError(f"{name} is neither a .npy nor a .npz file (it begins with {magic!r}): {_HOW}")
-            loaded = np.load(file, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else _member(loaded, name)
-    except OSError as error:
-        raise FileError(f"{name} (workload.token_ids_file) cannot be read: {error.strerror or error} (errno {error.errno})") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        if data.startswith(ZIP_MAGIC):
+            return npz_member(data, "ids", MOST_BYTES)
+        if data.startswith(MAGIC):
+            return npy_array(data)
+    except KeyError as error:
+        raise FileError(f"{name} has no array named ids, it has {error.args[0]}: {_HOW}") from error
+    except ValueError as error:
         raise FileError(f"{name} cannot be read as token ids ({error}): {_HOW}") from error
+    raise FileError(f"{name} is neither a .npy nor a .npz file (it begins with {data[: len(MAGIC)]!r}): {_HOW}")
 
 
-def _member(archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
-    if "ids" not in archive:
-        raise FileError(f"{name} has no array named ids, it has {', '.join(archive.files) or 'none'}: {_HOW}")
-    return np.asarray(archive["ids"])
+def _content(path: Path, name: str) -> bytes:
+    try:
+        status = path.stat()
+        if not S_ISREG(status.st_mode) and not S_ISDIR(status.st_mode):
+            raise FileError(f"{name} (workload.token_ids_file) is a pipe or a device, a regular file is wanted: {_HOW}")
+        if status.st_size > MOST_BYTES:
+            raise FileError(f"{name} has {status.st_size:,} bytes, at most {MOST_BYTES:,} are read: shorten the prompt")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        code = f" (errno {error.errno})" if isinstance(error, OSError) else ""
+        raise FileError(f"{name} (workload.token_ids_file) cannot be read: {getattr(error, 'strerror', None) or error}{code}") from error
