@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from stat import S_ISDIR, S_ISREG
-
 import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.errors import FileError
 from strata_recipes.npy import MAGIC, ZIP_MAGIC, npy_array, npz_member
+from strata_recipes.text.user_file import MOST_BYTES, read_user_file
 
-MOST_BYTES = 32 << 20  # eight million ids, far above any context
 _HOW = "write it with numpy.save(file, ids) or numpy.savez(file, ids=ids)"
 
 
 def read_ids(path: str, vocab: int | None = None) -> np.ndarray:
     """The ids as int32 [tokens]; with `vocab` stated, each must be below it."""
-    ids = _array(Path(path), path)
+    ids = _array(path)
     if ids.ndim != 1:
         raise FileError(f"{path} holds ids of shape {list(ids.shape)}, wanted one dimension: {_HOW}")
     if ids.dtype.kind not in "iu":
@@ -34,8 +31,8 @@ def read_ids(path: str, vocab: int | None = None) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def _array(path: Path, name: str) -> NDArray[np.generic]:
-    data = _content(path, name)
+def _array(name: str) -> NDArray[np.generic]:
+    data = read_user_file(name, "workload.token_ids_file")
     try:
         if data.startswith(ZIP_MAGIC):
             return npz_member(data, "ids", MOST_BYTES)
@@ -46,16 +43,3 @@ def _array(path: Path, name: str) -> NDArray[np.generic]:
     except ValueError as error:
         raise FileError(f"{name} cannot be read as token ids ({error}): {_HOW}") from error
     raise FileError(f"{name} is neither a .npy nor a .npz file (it begins with {data[: len(MAGIC)]!r}): {_HOW}")
-
-
-def _content(path: Path, name: str) -> bytes:
-    try:
-        status = path.stat()
-        if not S_ISREG(status.st_mode) and not S_ISDIR(status.st_mode):
-            raise FileError(f"{name} (workload.token_ids_file) is a pipe or a device, a regular file is wanted: {_HOW}")
-        if status.st_size > MOST_BYTES:
-            raise FileError(f"{name} has {status.st_size:,} bytes, at most {MOST_BYTES:,} are read: shorten the prompt")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        code = f" (errno {error.errno})" if isinstance(error, OSError) else ""
-        raise FileError(f"{name} (workload.token_ids_file) cannot be read: {getattr(error, 'strerror', None) or error}{code}") from error

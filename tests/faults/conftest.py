@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from strata_recipes.config.schema import Model
 from strata_recipes.pack.sources import open_source
@@ -29,13 +30,29 @@ def packed(made: Made, folder: Path) -> Packed:
     return Packed(made, folder)
 
 
-def _fixture(make: Callable[[Path], Made]) -> Callable[..., Packed]:
-    @pytest.fixture(scope="session", name=make.__name__)
-    def fixture(tmp_path_factory: pytest.TempPathFactory) -> Packed:
-        folder = tmp_path_factory.mktemp(make.__name__)
-        return packed(make(folder), folder / "pack")
-
-    return fixture
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return packed(f1(tmp_path_factory.mktemp("f1")), tmp_path_factory.mktemp("f1") / "pack")
 
 
-tiny, wide, mixed = _fixture(f1), _fixture(f2), _fixture(f3)
+@pytest.fixture(scope="session")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return packed(f2(tmp_path_factory.mktemp("f2")), tmp_path_factory.mktemp("f2") / "pack")
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
+    return packed(f3(tmp_path_factory.mktemp("f3")), tmp_path_factory.mktemp("f3") / "pack")
+
+
+@pytest.fixture(scope="session")
+def prompt() -> NDArray[np.int64]:
+    """20 tokens of the odd models' vocabulary."""
+    return np.random.default_rng(1).integers(3, 128, 20)
+
+
+@pytest.fixture
+def ids_file(prompt: NDArray[np.int64], tmp_path: Path) -> Path:
+    path = tmp_path / "ids.npy"
+    np.save(path, prompt.astype(np.int32))
+    return path
