@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -26,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def process() -> NoReturn:
     """The console script and run.py: this process is ours, from its streams and Ctrl-C to its end."""
-    signal.signal(signal.SIGINT, Interrupt())
+    Interrupt().install()
     streams.install()
     try:
         code = main()
