@@ -13,14 +13,15 @@ MOST_BYTES = 32 << 20  # far above any context
 def read_user_file(path: str, key: str) -> bytes:
     """The bytes of a regular file; FileError names file, key and errno."""
     try:
-        status = Path(path).stat()
+        file_path = Path(path).expanduser()
+        status = file_path.stat()
         if not S_ISREG(status.st_mode) and not S_ISDIR(status.st_mode):
             raise FileError(f"{path} ({key}) is a pipe or a device, a regular file is wanted")
         if status.st_size > MOST_BYTES:
             raise FileError(f"{path} ({key}) has {status.st_size:,} bytes, at most {MOST_BYTES:,} are read: shorten the prompt")
-        with open(path, "rb") as file:
+        with open(file_path, "rb") as file:
             return file.read(MOST_BYTES)
     except OSError as error:
         raise FileError(f"{path} ({key}) cannot be read: {error.strerror or error} (errno {error.errno})") from error
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:  # a NUL; a ~user whom nobody knows
         raise FileError(f"{path!r} ({key}) is not a path: {error}") from error

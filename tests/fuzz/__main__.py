@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 from hypothesis import given, seed, settings
 
-from tests.fuzz.damage import CUT, EDITS, Edit, damaged, refused_or_fine
+from tests.fuzz.damage import CUT, EDITS, Edit, Hang, damaged, refused_or_fine
 from tests.fuzz.targets import Target, targets
 
 BATCH = 100
@@ -44,7 +44,7 @@ def fuzz(made: dict[str, Target], end: float, start: int) -> tuple[Counter[str],
             tried[name] += tried_now
             refused[name] += refused_now
         rss, number = rss or psutil.Process().memory_info().rss, number + 1
-        if number % 10 == 0:
+        if number % 2 == 0:
             print(f"round {number}: {sum(tried.values()):,} files", flush=True)
     return tried, refused, psutil.Process().memory_info().rss - rss
 
@@ -56,7 +56,11 @@ def batch(target: Target, number: int, examples: int) -> tuple[int, int]:
     @settings(max_examples=examples)
     @given(edits=EDITS, cut=CUT)
     def check(edits: list[Edit], cut: float | None) -> None:
-        answers.append(refused_or_fine(target.path, target.wrap(damaged(target.good, edits, cut, target.span)), target.use))
+        try:
+            answers.append(refused_or_fine(target.path, target.wrap(damaged(target.good, edits, cut, target.span)), target.use))
+        except Hang:
+            print(f"{target.path.name} hangs with {edits}, {cut}", flush=True)  # hypothesis shrinks no hang
+            raise
 
     check()
     return len(answers), sum(answers)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strata_recipes.errors import StrataError
 
 MOST_BYTES = 64 << 20
-MOST_SECONDS = 30  # a healthy read takes milliseconds; this only ends one that hangs
+MOST_SECONDS, MOST_WAIT_SECONDS = 20, 600  # of processor time, and at all: a healthy read takes milliseconds
 _NUMBERS = [0, 1, 2**31 - 1, 2**32 - 1, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
 _WORDS = [b"null", b"1e999", b"-1", b"[[[[", b'""', b"NaN", b"99999999", b"true", b"\\u0000", b"&a", b"*a", b"${x}", b"? ", b"\n- ", b": "]
 _DATA = st.one_of(
@@ -70,16 +70,19 @@ class Hang(BaseException):
 @contextmanager
 def _measured() -> Iterator[None]:
     def late(number: int, frame: FrameType | None) -> None:
-        raise Hang(f"no answer in {MOST_SECONDS} s")
+        raise Hang(f"no answer in {MOST_SECONDS} s of processor time, or in {MOST_WAIT_SECONDS} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(MOST_SECONDS)
+    before = signal.signal(signal.SIGALRM, late), signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, MOST_WAIT_SECONDS)
+    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
     tracemalloc.start()
     try:
         yield
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGALRM, before[0])
+        signal.signal(signal.SIGVTALRM, before[1])
     assert peak < MOST_BYTES, f"{peak:,} bytes at once"
