@@ -11,9 +11,10 @@ from typing import NoReturn
 from strata_recipes.config.choices import ModeName
 from strata_recipes.config.compose import hydra_main
 from strata_recipes.config.schema import Config
-from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED, DeviceError
+from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED
 from strata_recipes.modes import streams
 from strata_recipes.modes.interrupt import Interrupt
+from strata_recipes.modes.shortage import memory_told
 
 Job = Callable[[Config, list[str]], int]
 
@@ -46,9 +47,8 @@ def process() -> NoReturn:
 def run_job(config: Config, overrides: list[str]) -> int:
     """One composed config through its mode; a StrataError goes up to hydra_main, which tells it."""
     try:
-        return _mode(config.mode.name)(config, overrides)
-    except MemoryError as error:
-        raise DeviceError(f"out of memory ({error or 'no more to be had'}): lower experts.ram_budget or kv.max_context") from error
+        with memory_told():
+            return _mode(config.mode.name)(config, overrides)
     except KeyboardInterrupt:
         print("strata: interrupted; nothing half-written counts as whole", file=sys.stderr)
         return EXIT_INTERRUPTED
