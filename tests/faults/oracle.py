@@ -185,7 +185,7 @@ def _rms(x: Floats, weight: Floats, eps: float) -> Floats:
 
 
 def _sigmoid(x: Floats) -> Floats:
-    return 1 / (1 + np.exp(-x))
+    return (1 + np.tanh(x / 2)) / 2
 
 
 def _silu(x: Floats) -> Floats:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from strata_recipes.engine.session import Session
 from strata_recipes.errors import ConfigError
 from strata_recipes.pack.reader import open_pack
+from tests.end_to_end.conftest import Strata
 from tests.engine.plans import plan_for
 from tests.faults import oracle
 from tests.faults.conftest import Packed
@@ -58,3 +59,12 @@ def test_a_whole_context_twice_over(tiny: Packed) -> None:
             found.append(session.prompt(ids).last.tobytes())
             assert session.generate(max_new_tokens=5).stop.value == "context"
         assert found[0] == found[1]
+
+
+def test_a_prompt_that_fits_only_without_its_template_is_refused(inside: Strata) -> None:
+    """The template's tokens count before anything is read: 3 of text, and what makes a turn of them."""
+    words = ("mode=plan", "hardware=rtx3060_6gb", "model=demo", "decode.max_new_tokens=4", "workload.text='One day'", "kv.max_context=8")
+    assert inside(*words, "workload.template=none").code == 0
+    done = inside(*words, "workload.template=chat", root="chat")
+    assert done.code == 2 and "over kv.max_context=8" in done.last_line and not done.folders
+    assert "a prompt of 2 tokens" not in done.last_line

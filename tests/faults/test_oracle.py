@@ -28,8 +28,11 @@ def weights() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("length", ["short", "mid"])
 def test_it_is_the_public_models(length: str, weights: dict[str, np.ndarray]) -> None:
-    """`mid` is 130 tokens with a budget of 64: the choice of blocks is checked too."""
+    """`mid` is 130 tokens with a budget of 64: the choice of blocks is checked too. One of its tokens has a choice so close that
+    float32 and float64 take different ones."""
     stored = np.load(ORACLE / f"tiny-q2_0.{length}.npz")
     with open_source(Model(source=str(TINY))) as source:
         found = oracle.logits(source.index.geometry, weights, stored["ids"])
-    assert np.linalg.norm(found - stored["logits"]) / np.linalg.norm(stored["logits"]) <= 1e-3
+    errors = np.linalg.norm(found - stored["logits"], axis=1) / np.linalg.norm(stored["logits"], axis=1)
+    close_calls = {"short": 0, "mid": 1}[length]
+    assert np.sort(errors)[: errors.size - close_calls].max() <= 1e-5 and errors.max() <= 2e-2
