@@ -20,7 +20,7 @@ from tests.faults import oracle
 from tests.faults.conftest import Packed
 
 NEW = 5
-EXAMPLES = 8
+EXAMPLES = 5
 
 
 def _joined(parts: tuple[list[str], ...]) -> list[str]:

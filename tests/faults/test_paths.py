@@ -13,7 +13,7 @@ from tests.end_to_end.conftest import Strata
 from tests.faults.conftest import Packed
 
 PLAN = ("model=gguf", "hardware=rtx3060_6gb", "mode=plan")
-ODD = ["a=b", "models (1)", "x[1]", "#1", "it's", "模型", "données", "a,b", "c:d", "{a}", "a;b&c", "~x", "%USERPROFILE%", "end "]
+ODD = ["a=b", "models (1)", "#1", "it's", "模型", "a,b"]  # all characters: config/test_resolving.py
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
+from strata_recipes.modes.interrupt import Interrupt, interrupted
 from tests.end_to_end.conftest import ROOT
 from tests.faults.conftest import Packed
 
@@ -37,15 +38,14 @@ if moment == "amid a pack":
     at(OutputFile, "write", lambda file, data: file.written > 100_000)
 if moment == "before the manifest":
     at(OutputFile, "commit", lambda file: file.path.name == "pack.json")
-if moment in ("start", "prompt", "reply"):
-    from strata_recipes.engine import prefill, startup
+if moment == "reply":
     from strata_recipes.modes.reply import Reply
-    at(*{"start": (startup, "process_use"), "prompt": (prefill, "process_use"), "reply": (Reply, "push")}[moment])
+    at(Reply, "push")
 from strata_recipes.modes.entry import process
 sys.argv = ["run.py", *words]
 process()
 """
-MOMENTS = ["first byte of a pack", "amid a pack", "before the manifest", "start", "prompt", "reply"]
+MOMENTS = ["first byte of a pack", "amid a pack", "before the manifest", "reply"]
 INT, TERM = signal.SIGINT, signal.SIGTERM
 
 
@@ -90,22 +90,26 @@ def test_it_ends_once_and_clean(moment: str, signals: list[signal.Signals], tiny
         assert json.loads(status.read_text())["state"] == "stopped"
 
 
-def test_a_closed_terminal_ends_the_run_under_a_limit_and_its_child(tiny: Packed, ids_file: Path, tmp_path: Path) -> None:
-    """The child has a session of its own: only the parent can end it."""
-    words = ["model=gguf", f"model.source={tiny.made.path}", f"model.pack={tiny.folder}", f"workload.token_ids_file={ids_file}"]
-    words += [f"results.root={tmp_path}", "hardware=rtx3060_6gb", "hardware.gpu.vram=0", "hardware.ram=1GiB", "hardware.available=1GiB"]
-    words += ["hardware.headroom=0", "emulate.ram=cgroup", "decode.max_new_tokens=450", "decode.stop_at_eos=false"]
-    parent = subprocess.Popen(
-        [sys.executable, str(ROOT / "run.py"), *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert parent.stdout is not None
-    if not parent.stdout.read(1):
-        errors = parent.communicate()[1]
-        if "control group" in errors or "cgroup" in errors:
-            pytest.skip("needs the right to make a control group")
-        pytest.fail(errors)
-    children = psutil.Process(parent.pid).children(recursive=True)
-    parent.send_signal(signal.SIGHUP)
-    _, errors = parent.communicate(timeout=60)
-    assert parent.returncode == 130, errors
-    assert children and not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (INT, TERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_second_signal_waits_until_the_first_had_its_time(handlers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends children and closes files is not broken off; but a run that hangs there can be ended. nohup is respected."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    Interrupt().install()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN and not interrupted()
+    for at, number, raised in [(100.0, TERM, True), (100.5, INT, False), (101.9, TERM, False), (102.1, INT, True)]:
+        now[0] = at
+        if raised:
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+        else:
+            signal.raise_signal(number)
+        assert interrupted()

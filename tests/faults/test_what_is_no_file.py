@@ -31,8 +31,10 @@ def an_endless_device(folder: Path) -> Path:
     return Path("/dev/zero")
 
 
-@pytest.mark.parametrize("what", [a_pipe, an_endless_device])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [(place, a_pipe) for place in PLACES] + [(f"workload.{key}", an_endless_device) for key in ("token_ids_file", "text_file")],
+)
 def test_refused_by_name(inside: Strata, tiny: Packed, ids_file: Path, tmp_path: Path, place: str, what: object) -> None:
     path = what(tmp_path)  # type: ignore[operator]
     words = [word.format(path, ids=ids_file) for word in PLACES[place]]

@@ -49,7 +49,7 @@ def targets(folder: Path) -> dict[str, Target]:
 
 def _gguf(folder: Path) -> Target:
     path = folder / "a.gguf"
-    return Target(path, TINY.read_bytes(), 25_000, lambda: open_source(Model(source=str(path))).close(), 60)
+    return Target(path, TINY.read_bytes(), 25_000, lambda: open_source(Model(source=str(path))).close(), 40)
 
 
 def _ids(folder: Path, name: str) -> Target:
@@ -81,7 +81,7 @@ def _pack(folder: Path) -> dict[str, Target]:
         opened = lambda copy=copy: open_pack(copy).close()  # noqa: E731
         words = lambda copy=copy: Tokenizer(copy / "tokenizer.json").encode("A fox.")  # noqa: E731
         use = words if name == "tokenizer.json" else opened
-        found[f"pack {name}"] = Target(copy / name, (copy / name).read_bytes(), span, use, 60)
+        found[f"pack {name}"] = Target(copy / name, (copy / name).read_bytes(), span, use, 40)
     return found
 
 
@@ -108,4 +108,4 @@ def _resolved(folder: Path) -> Target:
     path = folder / "results" / "resolved.yaml"
     path.parent.mkdir()
     good = resolved_yaml(compose_config(["hardware=rtx3060_6gb"]))
-    return Target(path, good.encode(), 1 << 20, lambda: compose_config([], str(path.parent), "resolved"), 12)
+    return Target(path, good.encode(), 1 << 20, lambda: compose_config([], str(path.parent), "resolved"), 6)
