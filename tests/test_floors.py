@@ -15,6 +15,7 @@ FLOORS = {
     "strata_recipes": "1",
     "strata_recipes.errors": "1",
     "strata_recipes.units": "1",
+    "strata_recipes.npy": "1",
     "strata_recipes.config.choices": "2",
     "strata_recipes.config.schema": "2",
     "strata_recipes.machine.facts": "2",

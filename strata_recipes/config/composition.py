@@ -66,7 +66,6 @@ def check_request(overrides: Sequence[str], config_dir: str | None, config_name:
 
 def finished(node: DictConfig, choices: Mapping[str, Any], faults: list[str]) -> Config:
     """The Config of a composed node, every interpolation resolved once; faults are appended."""
-    before = len(faults)
     data = resolved(node, "", faults)
     faults += [
         f"{group} is null in a defaults list: a group cannot be empty, name one of its options"
@@ -80,7 +79,7 @@ def finished(node: DictConfig, choices: Mapping[str, Any], faults: list[str]) ->
     if missing:
         faults.append(f"the config lacks {', '.join(missing)}: begin its defaults list with `config_schema`, or with `config`")
     config: Config = read_section(Config, data, "", faults)
-    if len(faults) == before:
+    if not faults:  # what a refused override would have set may be just what is missing
         faults += contradictions(config)
     return config
 

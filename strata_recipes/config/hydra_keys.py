@@ -24,6 +24,8 @@ def hydra_key_fault(line: str, key: str) -> list[str]:
         if name not in known:
             return [f"{line}: there is no such key of Hydra's, {_near(name, list(known), done)}"]
         at, done = known[name], f"{done}.{name}"
+    if key == "hydra.job.chdir" and line.partition("=")[2].strip().lower() != "false":
+        return [f"{line} would move the working folder, and with it every relative path: leave it out"]
     return []
 
 

@@ -59,6 +59,7 @@ def _check(line: str, folders: Sequence[Path] | None, faults: list[str]) -> str:
     if "=" not in line and not line.startswith("~"):
         faults.append(f"{line!r} is not key=value: write for example {_example(line)}")
         return line
+    line = _home(line)
     try:
         override = OverridesParser.create().parse_override(line)
     except HydraException as error:
@@ -75,6 +76,13 @@ def _check(line: str, folders: Sequence[Path] | None, faults: list[str]) -> str:
     else:
         return _check_value(override, line.lstrip("+"), folders, faults)
     return line
+
+
+def _home(line: str) -> str:
+    """A path below ~, which neither shells (after a key with a point) nor Hydra's grammar take bare, as text."""
+    key, _, raw = line.partition("=")
+    member = find(key.lstrip("+"))
+    return quoted(key, raw.strip()) if raw.startswith("~") and "," not in raw and member is not None and member.kind == "text" else line
 
 
 def _check_value(override: Override, line: str, folders: Sequence[Path] | None, faults: list[str]) -> str:

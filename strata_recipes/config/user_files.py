@@ -15,6 +15,9 @@ from omegaconf._utils import get_yaml_loader
 from strata_recipes.config.names import GROUPS, nearest
 
 _WORDS = ("override", "optional")
+_MOST_DEPTH = 50
+_OPENING = (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken, yaml.BlockMappingStartToken)
+_CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 
 
 def file_faults(folder: Path, config_name: str, overrides: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -40,7 +43,9 @@ def file_faults(folder: Path, config_name: str, overrides: tuple[str, ...]) -> t
 def _defaults(path: Path, faults: list[str]) -> list[Any]:
     """The file's defaults list; [] where it has none or cannot be read, which is then told."""
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=get_yaml_loader())
+        text = path.read_text(encoding="utf-8")
+        _refuse_depth(text)
+        data = yaml.load(text, Loader=get_yaml_loader())
     except UnicodeDecodeError as error:
         faults.append(f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8")
         return []
@@ -55,6 +60,15 @@ def _defaults(path: Path, faults: list[str]) -> list[Any]:
         return []
     entries = (data or {}).get("defaults", [])
     return entries if isinstance(entries, list) else []
+
+
+def _refuse_depth(text: str) -> None:
+    """YAMLError for nesting that no config has: the parser's time grows with its square, and Python's stack ends at a thousand."""
+    depth = 0
+    for token in yaml.scan(text):
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > _MOST_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {_MOST_DEPTH} deep", problem_mark=token.start_mark)
 
 
 def _follow(entry: Any, group: str, path: str, faults: list[str]) -> Iterator[str]:

@@ -30,7 +30,11 @@ class MappedFile:
         self.size = size
         self.counters = counters or Counters()  # those of the mapping that this one follows
         self._handle = FileHandle(path, size)
-        self._map = mmap.mmap(self._handle.number, size, access=mmap.ACCESS_READ) if size else None
+        try:
+            self._map = mmap.mmap(self._handle.number, size, access=mmap.ACCESS_READ) if size else None
+        except BaseException:
+            self._handle.close()
+            raise
         self._bytes: Bytes = np.frombuffer(self._map, np.uint8) if self._map is not None else np.zeros(0, np.uint8)
         sentence = f"{path}: a read of its mapping failed, the file was cut or its drive has an error: check the file, then start again"
         self._guard = Guard(self._bytes.ctypes.data, size, sentence)

@@ -7,11 +7,12 @@ import pickle
 import sys
 
 from strata_recipes.config.command_line import tell
-from strata_recipes.errors import EXIT_INTERRUPTED, DeviceError, StrataError
+from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
 from strata_recipes.modes.clock import Clock
 from strata_recipes.modes.models import ready_pack
 from strata_recipes.modes.prepare import prepare, recorded
 from strata_recipes.modes.run import carry_out
+from strata_recipes.modes.shortage import memory_told
 from strata_recipes.plan.runnable import runnable
 
 
@@ -19,7 +20,7 @@ def main() -> int:
     """The config has every fact as a literal: nothing is probed here, and the plan is the one that was made outside."""
     try:
         config, overrides, folder_hash = pickle.load(sys.stdin.buffer)
-        with ready_pack(config.model) as pack:
+        with memory_told(), ready_pack(config.model) as pack:
             prepared = dataclasses.replace(prepare(config, pack), folder_hash=folder_hash)
             runnable(prepared.plan)
             with recorded(prepared, overrides) as folder:
@@ -27,8 +28,6 @@ def main() -> int:
         return 0
     except StrataError as error:
         return tell(error)
-    except MemoryError as error:
-        return tell(DeviceError(f"out of memory ({error or 'no more to be had'}): lower experts.ram_budget or kv.max_context"))
     except KeyboardInterrupt:
         print("strata: interrupted; nothing half-written counts as whole", file=sys.stderr)
         return EXIT_INTERRUPTED

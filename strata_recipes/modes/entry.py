@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -12,9 +11,10 @@ from typing import NoReturn
 from strata_recipes.config.choices import ModeName
 from strata_recipes.config.compose import hydra_main
 from strata_recipes.config.schema import Config
-from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED, DeviceError
+from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED
 from strata_recipes.modes import streams
 from strata_recipes.modes.interrupt import Interrupt
+from strata_recipes.modes.shortage import memory_told
 
 Job = Callable[[Config, list[str]], int]
 
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def process() -> NoReturn:
     """The console script and run.py: this process is ours, from its streams and Ctrl-C to its end."""
-    signal.signal(signal.SIGINT, Interrupt())
+    Interrupt().install()
     streams.install()
     try:
         code = main()
@@ -47,9 +47,8 @@ def process() -> NoReturn:
 def run_job(config: Config, overrides: list[str]) -> int:
     """One composed config through its mode; a StrataError goes up to hydra_main, which tells it."""
     try:
-        return _mode(config.mode.name)(config, overrides)
-    except MemoryError as error:
-        raise DeviceError(f"out of memory ({error or 'no more to be had'}): lower experts.ram_budget or kv.max_context") from error
+        with memory_told():
+            return _mode(config.mode.name)(config, overrides)
     except KeyboardInterrupt:
         print("strata: interrupted; nothing half-written counts as whole", file=sys.stderr)
         return EXIT_INTERRUPTED

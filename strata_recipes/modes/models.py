@@ -19,7 +19,7 @@ from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.manifest import MANIFEST_FILE
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.pack.sources import open_source
-from strata_recipes.pack.writer import build_pack
+from strata_recipes.pack.writer import build_pack, check_folder
 from strata_recipes.schedule.startup import default_order
 
 
@@ -46,6 +46,7 @@ def model_facts(model: Model) -> Iterator[ModelFacts | Pack]:
         with _checked(model, open_pack(pack_folder(model))) as pack:
             yield pack
     else:
+        check_folder(pack_folder(model))
         with open_source(model) as source, tempfile.TemporaryDirectory() as folder:
             path = None
             if source.tokenizer_json is not None:

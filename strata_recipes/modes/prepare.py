@@ -22,6 +22,7 @@ from strata_recipes.machine.facts import Machine
 from strata_recipes.machine.gpu import find_card
 from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
+from strata_recipes.modes.shortage import memory_told
 from strata_recipes.pack.cache import cache_root
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.profile import Order as ExpertOrder
@@ -92,7 +93,8 @@ def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder
     machine = machine_json(prepared.machine, prepared.emulated.facts)
     folder.write_before(resolved_yaml(prepared.config), overrides, machine, prepared.plan)
     try:
-        yield folder
+        with memory_told():
+            yield folder
     except StrataError as error:
         _record(folder, ended(error.exit_code, str(error)), prepared.plan)
         raise

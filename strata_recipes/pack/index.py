@@ -115,9 +115,9 @@ class PackIndex:
     notes: tuple[str, ...] = ()  # tensors seen and not used, fits and estimates
 
     def offset(self, layer: int, expert: int) -> int:
-        """Where the blob starts in experts.bin."""
+        """Where the blob starts in experts.bin; a plain int, so that an id from a small numpy array never wraps the product."""
         at = self.layers[layer]
-        return at.offset + expert * at.stride
+        return at.offset + int(expert) * at.stride
 
     @property
     def experts_bytes(self) -> int:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 import xxhash
 
 from strata_recipes.errors import PackError
+from strata_recipes.npy import npz_member
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.input_file import InputFile
 from strata_recipes.schedule.startup import default_order
@@ -75,36 +74,19 @@ def _read_pairs(path: Path, limit: int) -> Order:
 
 
 def _read(path: Path, name: str, limit: int, width: int | None) -> np.ndarray | None:
-    """One array of the file; None where it is not there."""
+    """One array of the file, [n] or [n, width] whole numbers; None where it is not there."""
     with InputFile(path) as file:
         if file.size > 48 * limit + 4096:  # pairs of int64, and counts
             raise PackError(f"{path} has {file.size:,} bytes, a profile of {limit:,} experts has at most {48 * limit + 4096:,}")
         data = file.read(0, file.size)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if f"{name}.npy" not in archive.namelist():
-                return None
-            member = archive.getinfo(f"{name}.npy")
-            if member.file_size > 32 * limit + 4096:
-                raise ValueError(f"`{name}` of {member.file_size:,} bytes")
-            return _array(archive.read(member), name, width)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, SyntaxError) as error:
-        why = " ".join(str(error).split())[:100] or type(error).__name__
-        raise PackError(f"{path} is no profile, or damaged: {why}") from None
-
-
-def _array(data: bytes, name: str, width: int | None) -> np.ndarray:
-    """The .npy inside, its stated shape held against its bytes before an array is made."""
-    stream = io.BytesIO(data)
-    version = np.lib.format.read_magic(stream)
-    if version != (1, 0):
-        raise ValueError(f".npy version {version}")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        array = npz_member(data, name, 32 * limit + 4096)
+    except KeyError:
+        return None
+    except ValueError as error:
+        raise PackError(f"{path} is no profile, or damaged: {error}") from None
     wanted = () if width is None else (width,)
-    if shape[1:] != wanted or len(shape) != 1 + len(wanted) or dtype.kind not in "iu" or fortran:
+    if array.shape[1:] != wanted or array.ndim != 1 + len(wanted) or array.dtype.kind not in "iu":
         form = "[n]" if width is None else f"[n, {width}]"
-        raise ValueError(f"`{name}` has shape {shape} and type {dtype}, {form} whole numbers are wanted")
-    body = data[stream.tell() :]
-    if shape[0] * (width or 1) * dtype.itemsize != len(body):
-        raise ValueError(f"`{name}` has {len(body)} bytes for shape {shape} of {dtype}")
-    return np.frombuffer(body, dtype).reshape(shape)
+        raise PackError(f"{path} is no profile: `{name}` has shape {list(array.shape)} and type {array.dtype}, {form} whole numbers are wanted")
+    return array

@@ -53,14 +53,24 @@ def prepare_folder(folder: Path) -> Path:
     folder = Path(os.path.expanduser(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(os_sentence(folder, "cannot be made a pack's folder", error)) from error
+    check_folder(folder)
+    return folder
+
+
+def check_folder(folder: Path) -> None:
+    """Whether a pack may be put there, before any work: a folder of its own, or nothing yet."""
+    try:
         foreign = sorted(p.name for p in folder.iterdir() if p.name not in _OURS and not _leftover(p))
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise FileError(os_sentence(folder, "cannot be made a pack's folder", error)) from error
     if foreign:
         raise PackError(
             f"{folder} holds other files ({', '.join(foreign[:3])}): a pack wants a folder of its own, state another model.pack"
         )
-    return folder
 
 
 def pack_bytes(source: ModelSource) -> int:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import zipfile
-from pathlib import Path
-
 import numpy as np
+from numpy.typing import NDArray
 
 from strata_recipes.errors import FileError
+from strata_recipes.npy import MAGIC, ZIP_MAGIC, npy_array, npz_member
+from strata_recipes.text.user_file import MOST_BYTES, read_user_file
 
-_NPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 _HOW = "write it with numpy.save(file, ids) or numpy.savez(file, ids=ids)"
 
 
 def read_ids(path: str, vocab: int | None = None) -> np.ndarray:
     """The ids as int32 [tokens]; with `vocab` stated, each must be below it."""
-    ids = _array(Path(path), path)
+    ids = _array(path)
     if ids.ndim != 1:
         raise FileError(f"{path} holds ids of shape {list(ids.shape)}, wanted one dimension: {_HOW}")
     if ids.dtype.kind not in "iu":
@@ -32,22 +31,15 @@ def read_ids(path: str, vocab: int | None = None) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def _array(path: Path, name: str) -> np.ndarray:
+def _array(name: str) -> NDArray[np.generic]:
+    data = read_user_file(name, "workload.token_ids_file")
     try:
-        with path.open("rb") as file:
-            magic = file.read(len(_NPY))
-            file.seek(0)
-            if magic != _NPY and not magic.startswith(_ZIP):
-                raise FileError(f"{name} is neither a .npy nor a .npz file (it begins with {magic!r}): {_HOW}")
-            loaded = np.load(file, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else _member(loaded, name)
-    except OSError as error:
-        raise FileError(f"{name} (workload.token_ids_file) cannot be read: {error.strerror or error} (errno {error.errno})") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        if data.startswith(ZIP_MAGIC):
+            return npz_member(data, "ids", MOST_BYTES)
+        if data.startswith(MAGIC):
+            return npy_array(data)
+    except KeyError as error:
+        raise FileError(f"{name} has no array named ids, it has {error.args[0]}: {_HOW}") from error
+    except ValueError as error:
         raise FileError(f"{name} cannot be read as token ids ({error}): {_HOW}") from error
-
-
-def _member(archive: np.lib.npyio.NpzFile, name: str) -> np.ndarray:
-    if "ids" not in archive:
-        raise FileError(f"{name} has no array named ids, it has {', '.join(archive.files) or 'none'}: {_HOW}")
-    return np.asarray(archive["ids"])
+    raise FileError(f"{name} is neither a .npy nor a .npz file (it begins with {data[: len(MAGIC)]!r}): {_HOW}")

@@ -18,7 +18,7 @@ class Tokenizer:
     """A byte-level BPE tokenizer. Text of a user never yields a control token; only `encode_template` makes those."""
 
     def __init__(self, path: Path) -> None:
-        self._plain = tokenizers.Tokenizer.from_str(_checked(path))
+        self._plain = _loaded(path)
         self._plain.no_truncation()
         self._plain.no_padding()
         added = self._plain.get_added_tokens_decoder()
@@ -80,6 +80,14 @@ class Tokenizer:
         return tuple(whole[:start])
 
 
+def _loaded(path: Path) -> tokenizers.Tokenizer:
+    text = _checked(path)
+    try:
+        return tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises this very class, whatever the fault
+        raise PackError(f"{path.name} is damaged, the tokenizers library says {error}: build the pack again with mode=pack") from error
+
+
 def _checked(path: Path) -> str:
     """The file's text, known to be a byte-level BPE tokenizer."""
     try:
@@ -89,6 +97,8 @@ def _checked(path: Path) -> str:
         raise FileError(
             f"{path.name} cannot be read ({error.strerror}, errno {error.errno}): build the pack again with mode=pack"
         ) from error
+    except RecursionError:
+        raise PackError(f"{path.name} is damaged, nested too deeply: build the pack again with mode=pack") from None
     except ValueError as error:
         raise PackError(f"{path.name} is not valid JSON in UTF-8 ({error}): build the pack again with mode=pack") from error
     model = facts.get("model") if isinstance(facts, dict) else None

@@ -12,6 +12,7 @@ from strata_recipes.errors import ConfigError, FileError
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.text import chat
 from strata_recipes.text.tokenizer import Tokenizer
+from strata_recipes.text.user_file import read_user_file
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -85,10 +86,7 @@ def _eos(tokenizer: Tokenizer, facts: PromptFacts) -> str:
 
 
 def _read_text(path: str) -> str:
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path} (workload.text_file) cannot be read: {error.strerror or error} (errno {error.errno})") from error
+    data = read_user_file(path, "workload.text_file")
     start = len(_BOM) if data.startswith(_BOM) else 0
     try:
         return data[start:].decode("utf-8")

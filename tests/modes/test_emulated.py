@@ -58,7 +58,8 @@ def test_a_refusal_inside_has_its_exit_code_and_one_line(tmp_path: Path) -> None
     assert done.returncode == 2 and "9,000" in done.stderr.splitlines()[-1]
 
 
-def test_ctrl_c_ends_parent_and_child(tmp_path: Path) -> None:
+def test_sigterm_ends_parent_and_child(tmp_path: Path) -> None:
+    """As Ctrl-C: the child has a session of its own, so only its parent can end it."""
     parent = subprocess.Popen(
         command("cgroup", tmp_path, "decode.max_new_tokens=4000", "decode.stop_at_eos=false"),
         cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -66,7 +67,7 @@ def test_ctrl_c_ends_parent_and_child(tmp_path: Path) -> None:
     assert parent.stdout is not None
     assert parent.stdout.read(1), parent.communicate()[1]  # the reply has begun
     sent = time.monotonic()
-    parent.send_signal(signal.SIGINT)
+    parent.send_signal(signal.SIGTERM)
     _, errors = parent.communicate(timeout=60)
     assert parent.returncode == 130 and "interrupted" in errors.splitlines()[-1]
     assert time.monotonic() - sent < 10  # of which the work's own end is held to 2 seconds elsewhere
