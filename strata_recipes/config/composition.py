@@ -12,6 +12,7 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
 from strata_recipes.config.checking import read_section
@@ -93,6 +94,15 @@ def _composed(overrides: Sequence[str], config_dir: str | None, config_name: str
     with open_dict(node):
         del node["hydra"]
     return node, choices
+
+
+def sweep_settings(overrides: Sequence[str], config_dir: str | None, config_name: str) -> DictConfig:
+    """What the jobs of a sweep share, with Hydra's own settings; the settings that it varies stand as the files have them."""
+    register()
+    with _hydra(config_dir):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        return hydra.compose_config(config_name, list(overrides), RunMode.MULTIRUN, with_log_configuration=False)
 
 
 @contextmanager

@@ -250,7 +250,17 @@ class Mode:
 @dataclass
 class Results:
     root: str = "results"
+    folder: str | None = None  # this very folder, new or made ready for the run; null: a new one below root
     logits: Logits = Logits.none
+
+
+@dataclass
+class Sweep:
+    """Of runs started by -m alone."""
+
+    resume: bool = False  # a job that a folder below results.root has done already, by its config's hash, is not run again
+    jobs_per_gpu: int = leaf("count", 1, low=1)  # at the same time, over all launchers and sweeps of this user
+    metrics: list[str] = field(default_factory=list)  # keys of metrics.json: columns and plots, and what a sweeper optimizes
 
 
 @dataclass
@@ -267,3 +277,4 @@ class Config:
     emulate: Emulate = field(default_factory=Emulate)
     mode: Mode = field(default_factory=Mode)
     results: Results = field(default_factory=Results)
+    sweep: Sweep = field(default_factory=Sweep)

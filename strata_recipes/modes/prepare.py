@@ -63,10 +63,10 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
 @contextmanager
 def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder]:
     """The results folder of the run, written before the work; an error in the work is recorded there and goes on."""
-    root = Path(prepared.config.results.root).expanduser()
-    folder = ResultsFolder.make(root, _recipe() or prepared.config.mode.name.value, prepared.folder_hash, datetime.now())
+    folder = _folder(prepared)
     machine = machine_json(prepared.machine, prepared.emulated.facts)
-    folder.write_before(resolved_yaml(prepared.config), overrides, machine, prepared.plan)
+    again = dataclasses.replace(prepared.config, results=dataclasses.replace(prepared.config.results, folder=None))
+    folder.write_before(resolved_yaml(again), overrides, machine, prepared.plan)
     try:
         yield folder
     except StrataError as error:
@@ -78,6 +78,15 @@ def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder
     except BaseException as error:  # a bug: the folder says so, and it goes on with its traceback
         _record(folder, ended(1, f"{type(error).__name__}: {error}"), prepared.plan)
         raise
+
+
+def _folder(prepared: Prepared) -> ResultsFolder:
+    """The stated one, or a new one below the results root."""
+    results = prepared.config.results
+    if results.folder is not None:
+        return ResultsFolder.at(Path(results.folder).expanduser())
+    kind = _recipe() or prepared.config.mode.name.value
+    return ResultsFolder.make(Path(results.root).expanduser(), kind, prepared.folder_hash, datetime.now())
 
 
 def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:

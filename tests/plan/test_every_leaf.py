@@ -22,6 +22,10 @@ PROMPT = ("workload=synthetic", "workload.tokens=4_000")
 # Where files lie, and what things are called: no decision hangs on them. Each is printed or recorded, and tested there.
 PLACES_AND_LABELS = {
     "results.root",  # where the folder goes: tests/results
+    "results.folder",
+    "sweep.resume",  # of sweeps alone, refused elsewhere: tests/sweeps
+    "sweep.jobs_per_gpu",
+    "sweep.metrics",
     "hardware.name",
     "hardware.gpu.name",
     "hardware.gpu.capability",  # which kernels are compiled: known when there are CUDA kernels, printed until then
