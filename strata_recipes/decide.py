@@ -202,7 +202,7 @@ def _placed(case: Case, shape: Shape, strategy: str, placement: Placement) -> li
         file_io.value,
         max(0, cache - ram.used_bytes),
         bool(case.pack.profile_id),
-        _skew(case.config),
+        _skew(case),
         case.prompt_tokens,
         shape.chunk,
         case.config.decode.max_new_tokens,
@@ -366,13 +366,21 @@ def _ram_decision(case: Case, best: Option) -> Decision:
 
 
 def _routing_notes(case: Case, best: Option) -> list[str]:
-    skew, share = _skew(case.config), best.timed.vram_hit_share
-    source = "stated" if case.config.model.skew is not None else "the seed model's, not measured on this one"
+    skew, share = _skew(case), best.timed.vram_hit_share
+    source = (
+        "stated"
+        if case.config.model.skew is not None
+        else "the profile's"
+        if case.pack.skew is not None
+        else "the seed model's, not measured on this one"
+    )
     heat = f"predicted with a router skew of {skew:g} ({source})"
     if not case.pack.profile_id:
         return [f"{heat}; without a profile slots are filled by expert id, so {share:.0%} of a token's choices find one"]
     return [f"{heat}; slots hold the hottest, so {share:.0%} of a token's choices find one"]
 
 
-def _skew(config: Config) -> float:
-    return DEFAULT_SKEW if config.model.skew is None else float(config.model.skew)
+def _skew(case: Case) -> float:
+    """As stated; else as the profile shows it."""
+    found = case.config.model.skew if case.config.model.skew is not None else case.pack.skew
+    return DEFAULT_SKEW if found is None else float(found)

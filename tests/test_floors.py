@@ -35,6 +35,7 @@ FLOORS = {
     "strata_recipes.engine": "6",
     "strata_recipes.results": "7a",
     "strata_recipes.sweeps": "7b",
+    "strata_recipes.calibrate": "7b",
     "strata_recipes.modes": "7c",
     "run": "8",
 }

@@ -102,3 +102,5 @@ class ModeName(Enum):
     run = "run"
     plan = "plan"
     pack = "pack"
+    calibrate = "calibrate"
+    profile = "profile"

@@ -19,7 +19,7 @@ from strata_recipes.config.checking import read_section
 from strata_recipes.config.leaves import members
 from strata_recipes.config.names import GROUPS, RECIPE
 from strata_recipes.config.overrides import Checked, check_overrides
-from strata_recipes.config.places import CONFIG_NAME, conf_dir, register
+from strata_recipes.config.places import CONFIG_NAME, conf_dir, config_folders, register
 from strata_recipes.config.resolving import resolved
 from strata_recipes.config.rules import contradictions
 from strata_recipes.config.schema import Config
@@ -52,7 +52,7 @@ def compose_checked(checked: Checked, config_dir: str | None, config_name: str) 
 def check_request(overrides: Sequence[str], config_dir: str | None, config_name: str) -> Checked:
     """What can be told before Hydra runs: faults of overrides; ConfigError where the user's folder or its files cannot be read."""
     known = config_name == CONFIG_NAME and not any(line.lstrip("+").startswith(_SEARCHPATH) for line in overrides)
-    folders = [conf_dir(), *([Path(config_dir)] if config_dir is not None else [])]
+    folders = [*config_folders(), *([Path(config_dir)] if config_dir is not None else [])]
     checked = check_overrides(overrides, folders if known else None)
     if config_dir is None:
         return checked

@@ -243,6 +243,25 @@ class Emulate:
 
 
 @dataclass
+class Calibrate:
+    """Of mode=calibrate, which measures this PC."""
+
+    name: str = "this_pc"  # of the profile that is written: hardware=NAME takes it
+    folder: str | None = None  # the config folder that it goes into; null: the user's own, which every run looks into
+    rounds: int = leaf("count", 5, low=2)  # each number is measured so often, all of them in turn
+    file_bytes: Bytes = leaf("bytes", 256 << 20, low=64 << 20)  # of the temporary file that is read
+
+
+@dataclass
+class Profile:
+    """Of mode=profile, which collects how often each expert is chosen."""
+
+    files: list[str] = field(default_factory=list)  # any texts, each read as one prompt
+    merge: str | None = None  # an earlier profile, whose counts are added
+    out: str | None = None  # where it goes; null: profile.npz in the results folder
+
+
+@dataclass
 class Mode:
     name: ModeName = ModeName.run
 
@@ -278,3 +297,5 @@ class Config:
     mode: Mode = field(default_factory=Mode)
     results: Results = field(default_factory=Results)
     sweep: Sweep = field(default_factory=Sweep)
+    calibrate: Calibrate = field(default_factory=Calibrate)
+    profile: Profile = field(default_factory=Profile)

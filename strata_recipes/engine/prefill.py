@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.engine.process import process_use, since
-from strata_recipes.engine.walk import Walk
+from strata_recipes.engine.walk import OnRouted, Walk
 from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
@@ -80,6 +80,7 @@ def prefill(
     on_chunk: Callable[[int, int], None] = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
     ring: bool = False,
+    on_routed: OnRouted | None = None,
 ) -> PrefillResult:
     """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit.
 
@@ -89,7 +90,7 @@ def prefill(
     tiers.take_counters()
     visits = [prefill_visits(plan, model.geometry.num_layers, ids.size) for _ in range(2)]
     with PromptPath(tiers, expert_layers(visits[1]), prefetch=plan.prefetch, warm=tiers.will_need if plan.warm else None) as path:
-        walk = Walk(model, path, tiers.index, state, ids, tile_rows=plan.chunk)
+        walk = Walk(model, path, tiers.index, state, ids, tile_rows=plan.chunk, on_routed=on_routed)
         for visit in visits[0]:
             if cancelled():
                 raise Cancelled(f"stopped in layer {visit.layer}, at token {visit.start} of {ids.size}")

@@ -18,6 +18,7 @@ from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
+from strata_recipes.engine.walk import OnRouted
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import ConfigError, DeviceError
 from strata_recipes.machine.cores import usable_cores
@@ -113,8 +114,12 @@ class Session:
         logits: str = "none",
         on_chunk: Callable[[int, int], None] = lambda done, total: None,
         cancelled: Callable[[], bool] = lambda: False,
+        on_routed: OnRouted | None = None,
     ) -> PrefillResult:
-        """Reads a prompt into a new sequence. `logits`: none, last or all. Cancelled or failed, the sequence is given up."""
+        """Reads a prompt into a new sequence. `logits`: none, last or all. Cancelled or failed, the sequence is given up.
+
+        `on_routed(layer, experts [T, k])` hears of each span's choices.
+        """
         tokens = self._checked(ids)
         self._state = self._last = None  # the old sequence's memory, before the new one's
         model, tiers = self._ready(), self.started.tiers
@@ -122,7 +127,16 @@ class Session:
         state = self._new_state(model)
         ring = self.plan.vram.part(RING) > 0
         result = prefill(
-            model, tiers, state, tokens, self.plan.prefill, keep=Keep(logits), on_chunk=on_chunk, cancelled=cancelled, ring=ring
+            model,
+            tiers,
+            state,
+            tokens,
+            self.plan.prefill,
+            keep=Keep(logits),
+            on_chunk=on_chunk,
+            cancelled=cancelled,
+            ring=ring,
+            on_routed=on_routed,
         )
         self._state, self._last = state, result.last
         return result

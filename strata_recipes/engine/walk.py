@@ -6,7 +6,7 @@ Streams are kept by span between visits, so chunked and layer-major order run th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,8 @@ from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.schedule.prefill import Half, Visit
+
+OnRouted = Callable[[int, NDArray[np.int64]], None]  # a layer, and the experts [T, k] that a span's tokens chose
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Walk:
         ids: NDArray[np.int64],
         first: int = 0,
         tile_rows: int | None = None,
+        on_routed: OnRouted | None = None,
     ) -> None:
         self.times = PhaseTimes()
         self.kept_bytes = 0  # the most that spans kept between their visits, but for the one at work
@@ -54,6 +57,7 @@ class Walk:
         self._ids = ids
         self._first = first
         self._tile_rows = tile_rows
+        self._on_routed = on_routed
         self._streams: dict[tuple[int, int], Tensor] = {}  # by span, after its last experts half
         self._mixed: dict[tuple[int, int], MixerOut] = {}  # by span, waiting for the experts half
         self._rows: KeptRows | None = None  # of a super-chunk's spans
@@ -100,6 +104,8 @@ class Walk:
         ids = self._ids[visit.start - self._first : visit.stop - self._first]
         streams = self._model.embed(ids) if visit.layer == 0 else self._streams.pop(span)
         out = self._model.mixer(visit.layer, streams, ids, self._state, visit.start)
+        if self._on_routed is not None:
+            self._on_routed(visit.layer, out.experts.numpy())
         self._mixed[span] = out if self._rows is None else self._rows.keep(visit.start, out)
 
     def _experts(self, visit: Visit) -> None:

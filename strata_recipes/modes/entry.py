@@ -68,9 +68,17 @@ def _mode(name: ModeName) -> Job:
         from strata_recipes.modes.pack import pack
 
         return pack
+    if name is ModeName.calibrate:
+        from strata_recipes.modes.calibrate import calibrate
+
+        return calibrate
     # Torch's threads wait for each other by spinning unless told before it loads: with one other busy process on 2 cores
     # the demo then wrote 1.3 tokens/s, sleeping 43, and alone 50 either way.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if name is ModeName.profile:
+        from strata_recipes.modes.profile import profile
+
+        return profile
     from strata_recipes.modes.run import run
 
     return run

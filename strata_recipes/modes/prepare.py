@@ -22,7 +22,7 @@ from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
 from strata_recipes.pack.cache import cache_root
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.pack.profile import Order, load_profile, order_id
+from strata_recipes.pack.profile import Order, load_profile, with_profile
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.plan import Plan
 from strata_recipes.results.machine_facts import machine_json
@@ -63,7 +63,7 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
 @contextmanager
 def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder]:
     """The results folder of the run, written before the work; an error in the work is recorded there and goes on."""
-    folder = _folder(prepared)
+    folder = results_folder(prepared.config, prepared.folder_hash)
     machine = machine_json(prepared.machine, prepared.emulated.facts)
     again = dataclasses.replace(prepared.config, results=dataclasses.replace(prepared.config.results, folder=None))
     folder.write_before(resolved_yaml(again), overrides, machine, prepared.plan)
@@ -80,13 +80,13 @@ def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder
         raise
 
 
-def _folder(prepared: Prepared) -> ResultsFolder:
+def results_folder(config: Config, folder_hash: str) -> ResultsFolder:
     """The stated one, or a new one below the results root."""
-    results = prepared.config.results
+    results = config.results
     if results.folder is not None:
         return ResultsFolder.at(Path(results.folder).expanduser())
-    kind = _recipe() or prepared.config.mode.name.value
-    return ResultsFolder.make(Path(results.root).expanduser(), kind, prepared.folder_hash, datetime.now())
+    kind = _recipe() or config.mode.name.value
+    return ResultsFolder.make(Path(results.root).expanduser(), kind, folder_hash, datetime.now())
 
 
 def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:
@@ -114,8 +114,9 @@ def _ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Order
     """The order of experts: experts.profile, else the pack's."""
     if config.experts.profile is None:
         return facts.index, facts.order()
-    order = load_profile(Path(config.experts.profile).expanduser(), facts.index)
-    return dataclasses.replace(facts.index, profile_id=order_id(order)), order
+    path = Path(config.experts.profile).expanduser()
+    order = load_profile(path, facts.index)
+    return with_profile(facts.index, path, order), order
 
 
 def _recipe() -> str | None:

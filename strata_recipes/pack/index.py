@@ -112,6 +112,7 @@ class PackIndex:
     ngram: Tensor | None
     profile_id: str = ""  # xxh3-64 hex of the expert profile; "" means expert id, then layer
     notes: tuple[str, ...] = ()  # tensors seen and not used, fits and estimates
+    skew: float | None = None  # of the router, as the profile's counts show it
 
     def offset(self, layer: int, expert: int) -> int:
         """Where the blob starts in experts.bin."""

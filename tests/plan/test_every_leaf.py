@@ -26,6 +26,13 @@ PLACES_AND_LABELS = {
     "sweep.resume",  # of sweeps alone, refused elsewhere: tests/sweeps
     "sweep.jobs_per_gpu",
     "sweep.metrics",
+    "calibrate.name",  # of one mode, which plans nothing: tests/calibrate
+    "calibrate.folder",
+    "calibrate.rounds",
+    "calibrate.file_bytes",
+    "profile.files",  # of one mode, which plans for its own prompts: tests/modes
+    "profile.merge",
+    "profile.out",
     "hardware.name",
     "hardware.gpu.name",
     "hardware.gpu.capability",  # which kernels are compiled: known when there are CUDA kernels, printed until then
