@@ -82,7 +82,8 @@ def _run(job: Job, argv: list[str], codes: list[int], sweeps: Sweeps | None) -> 
     args = parser.parse_intermixed_args(argv)
     _check_flags(args)
     name = args.config_name or CONFIG_NAME
-    checked = check_request(args.overrides, args.config_dir, name)
+    words = Checked(tuple(args.overrides), ())  # of --shell-completion: install=SHELL, query=SHELL
+    checked = words if args.shell_completion else check_request(args.overrides, args.config_dir, name)
     if checked.faults:
         rest = without_sweeps(checked.good) if args.multirun else checked.good
         compose_checked(Checked(rest, checked.faults), args.config_dir, name)  # raises them, with what the rest has

@@ -11,8 +11,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from strata_recipes.results.atomic import write_binary
-from strata_recipes.sweeps.table import Row, varied
-from strata_recipes.units import parse_bytes, parse_number, parse_rate
+from strata_recipes.sweeps.table import Row, is_bytes, varied
+from strata_recipes.units import GiB, KiB, MiB, parse_bytes, parse_number, parse_rate
 
 _WIDTH, _HEIGHT = 8.0, 2.6  # inches, the height of each metric
 _READERS = (parse_number, parse_bytes, parse_rate)
@@ -48,14 +48,22 @@ def places(rows: Sequence[Row]) -> list[float] | None:
 def _draw(axes: Axes, rows: Sequence[Row], name: str) -> None:
     keys, at = varied(rows), places(rows)
     found = [(x, _number(row, name)) for x, row in zip(at or range(len(rows)), rows, strict=True)]
-    points = sorted((x, y) for x, y in found if y is not None)
+    unit, size = _unit(name, max(y for _, y in found if y is not None))
+    points = sorted((x, y / size) for x, y in found if y is not None)
     axes.plot([x for x, _ in points], [y for _, y in points], "o-" if at else "o", color="tab:blue")
     labels = [", ".join(row.settings.get(key, "") for key in keys) or str(row.job.number) for row in rows]
     axes.set_xticks(at or range(len(rows)), labels, rotation=0 if at else 20, fontsize="small")
     axes.set_xlabel(", ".join(keys) or "job")
-    axes.set_ylabel(name)
-    axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"{name}\n[{unit}]" if unit else name, fontsize="small")
+    axes.set_ylim(0, 1.1 * max(y for _, y in points) or 1)
     axes.grid(alpha=0.3)
+
+
+def _unit(name: str, largest: float) -> tuple[str, int]:
+    """Of an axis of bytes, so that its numbers can be read."""
+    if not is_bytes(name):
+        return "", 1
+    return next(((unit, size) for unit, size in (("GiB", GiB), ("MiB", MiB), ("KiB", KiB)) if largest >= size), ("B", 1))
 
 
 def _number(row: Row, name: str) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from strata_recipes.sweeps.figures import FORECAST, USUAL, Figure
 from strata_recipes.sweeps.records import Counts, Job
-from strata_recipes.units import figure
+from strata_recipes.units import figure, gib
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def cells(rows: Sequence[Row], metrics: Sequence[str]) -> list[list[str]]:
     table = [["job", *keys, "state", *metrics, "folder"]]
     for each in rows:
         state = each.job.state.value + (" before" if each.job.resumed else "")
-        values = [_cell(each.figures.get(name)) for name in metrics]
+        values = [_cell(name, each.figures.get(name)) for name in metrics]
         table.append([str(each.job.number), *(each.settings.get(key, "") for key in keys), state, *values, each.job.folder or ""])
     return table
 
@@ -87,8 +87,15 @@ def readme(name: str, rows: Sequence[Row], counts: Counts, metrics: Sequence[str
     return "\n\n".join(parts) + "\n"
 
 
-def _cell(value: Figure | None) -> str:
-    return "" if value is None else figure(value) if isinstance(value, int | float) else value
+def is_bytes(name: str) -> bool:
+    """Whether a metric counts bytes."""
+    return "bytes" in name.rpartition(".")[2]
+
+
+def _cell(name: str, value: Figure | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return gib(value) if is_bytes(name) else figure(value)
 
 
 def _line(found: Sequence[str]) -> str:

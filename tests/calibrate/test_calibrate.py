@@ -48,7 +48,7 @@ def test_what_is_kept_of_the_rounds() -> None:
 
 
 def test_two_calibrations_of_one_pc_agree_within_their_spread() -> None:
-    """A PC whose every round is off by some 10 %: of 500 pairs of 5 rounds each, all but a few agree; one of a quarter of the speed never does."""
+    """A PC whose every round is off by some 10 %: of 500 pairs of 5 rounds each, all but a few agree; a quarter of the speed never."""
     rng = np.random.default_rng(7)
 
     def calibrated(rate: float) -> Measured:
