@@ -33,6 +33,7 @@ class Source:
 
 def hardware_yaml(name: str, told: Told, found: Mapping[str, Measured], own: tuple[int, int], source: Source) -> str:
     """A profile of this PC. What is free at a start (RAM, VRAM, page cache) is left open, so that it is looked up each time."""
+    drive = _rates("drive", found, own, source)
     system = f"# told by the system; {source.day}, {source.command}"
     lines = [
         f"{MARK}: each rate is the median of its rounds, interleaved, with the least and the largest.",
@@ -44,14 +45,15 @@ def hardware_yaml(name: str, told: Told, found: Mapping[str, Measured], own: tup
         *_rates("cpu", found, own, source),
         "gpu:",
         *_card(told, found, own, source, system),
-        "drive:",
-        *_rates("drive", found, own, source),
+        *(["drive:", *drive] if drive else ["# the drive was not measured: its rates are left open"]),
     ]
     return "\n".join(lines) + "\n"
 
 
 def startup_yaml(found: Mapping[str, Measured], own: tuple[int, int], source: Source) -> str | None:
     """Other sizes and depths of direct reads, where they win over the program's by more than the spread; None where none does."""
+    if direct_key(*own) not in found:
+        return None
     before = found[direct_key(*own)]
     settings = [(size, depth) for size in SIZES for depth in DEPTHS]
     best = max(settings, key=lambda each: found[direct_key(*each)].median)

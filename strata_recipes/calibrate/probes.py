@@ -5,6 +5,7 @@ Keys are hardware facts; those of direct reads carry the size of a read and how 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +33,12 @@ def direct_key(size: int, depth: int) -> str:
 
 
 def drive_probes(path: Path, own: tuple[int, int]) -> dict[str, Probe]:
-    """Of the drive that holds `path`, a file that is big and not in use. `own`: size and depth of the program's reads."""
+    """Of the drive that holds `path`, a file that is big and not in use. `own`: size and depth of the program's reads.
+
+    None on Windows: reads past its cache are not built here, and it does not tell what the cache holds.
+    """
+    if not hasattr(os, "O_DIRECT"):
+        return {}
     settings = dict.fromkeys([own, *((size, depth) for size in SIZES for depth in DEPTHS)])
     probes: dict[str, Probe] = {direct_key(*each): partial(direct_rate, path, *each) for each in settings}
     return probes | {"drive.faults": lambda: mapped_rates(path)[0], "drive.cached": lambda: mapped_rates(path)[1]}

@@ -1,15 +1,14 @@
-"""What schema.py says of its own keys: the docstring of each class, and the comment that ends the line of each field."""
+"""What the schema's source says of its own keys: the docstring of each class, and the comment that ends the line of each field."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import io
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
-
-from strata_recipes.config import schema
 
 
 @dataclass(frozen=True)
@@ -20,10 +19,14 @@ class Said:
     fields: dict[str, str]
 
 
+def said(cls: type) -> Said:
+    """Of a schema class. The source is read: comments are nowhere else."""
+    return _file(inspect.getfile(cls))[cls.__name__]
+
+
 @functools.cache
-def said() -> dict[str, Said]:
-    """By class name. The source is read: comments are nowhere else."""
-    source = Path(schema.__file__).read_text(encoding="utf-8")
+def _file(path: str) -> dict[str, Said]:
+    source = Path(path).read_text(encoding="utf-8")
     comments = {
         token.start[0]: token.string.removeprefix("#").strip()
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -34,5 +37,6 @@ def said() -> dict[str, Said]:
 
 
 def _fields(node: ast.ClassDef, comments: dict[int, str]) -> dict[str, str]:
+    """A field over several lines says it on its first or its last."""
     found = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-    return {str(getattr(item.target, "id", "")): comments.get(item.end_lineno or item.lineno, "") for item in found}
+    return {str(getattr(item.target, "id", "")): comments.get(item.lineno) or comments.get(item.end_lineno or 0, "") for item in found}

@@ -21,7 +21,7 @@ Schema = dict[str, Any]
 def schema_files() -> dict[str, Schema]:
     """By name: `config` for a whole config such as resolved.yaml, and each section for its own option files."""
     files = {"config": _file(Config)}
-    return files | {name: _file(member.hint) for name, member in members(Config).items()}
+    return files | {name: _file(member.hint) for name, member in members(Config).items() if member.kind == "section"}
 
 
 def _file(cls: type) -> Schema:
@@ -32,7 +32,7 @@ def _file(cls: type) -> Schema:
 
 
 def _object(cls: type) -> Schema:
-    about = said()[cls.__name__]
+    about = said(cls)
     properties = {name: _described(_member(member), about.fields[name]) for name, member in members(cls).items()}
     return _described({"type": "object", "additionalProperties": False, "properties": properties}, about.text)
 
@@ -64,6 +64,7 @@ _LEAVES: dict[str, Any] = {
     "bool": lambda member: {"anyOf": [{"type": "boolean"}, {"enum": ["true", "false", "yes", "no", "on", "off"]}]},
     "enum": lambda member: {"enum": list(member.hint.__members__)},
     "list": _list,
+    "map": lambda member: {"type": "object", "additionalProperties": _member(member.element)},
 }
 
 

@@ -14,12 +14,13 @@ from strata_recipes.config.checking import wanted
 from strata_recipes.config.comments import said
 from strata_recipes.config.json_schema import schema_files
 from strata_recipes.config.leaves import Member, members, plain
-from strata_recipes.config.names import NO_GROUP, RECIPE
+from strata_recipes.config.names import NO_GROUPS, RECIPE
 from strata_recipes.config.overrides import options
 from strata_recipes.config.places import conf_dir
 from strata_recipes.config.schema import Config
 
 DOCS = Path(__file__).parents[2] / "docs"
+_TABLE = ("| key | takes | default | what it means |", "|---|---|---|---|")
 _HEAD = """\
 # Config reference
 
@@ -48,30 +49,37 @@ def files() -> dict[str, str]:
 
 def _section(name: str, member: Member) -> str:
     lines = [f"## {name}", ""]
-    about = said()[member.hint.__name__].text
+    if member.kind != "section":
+        return "\n".join([*lines, *_TABLE, _row(name, member, getattr(Config(), name), said(Config).fields[name])]) + "\n"
+    about = said(member.hint).text
     lines += [about, ""] if about else []
-    if name not in NO_GROUP:
+    if name not in NO_GROUPS:
         lines += [f"Options: {', '.join(f'`{option}`' for option in options(name, [conf_dir()]))}.", ""]
-    lines += ["| key | takes | default | what it means |", "|---|---|---|---|", *_rows(name, member.hint, plain(member.hint()))]
+    lines += [*_TABLE, *_rows(name, member.hint, plain(member.hint()))]
     return "\n".join(lines) + "\n"
 
 
 def _rows(prefix: str, cls: type, defaults: dict[str, Any]) -> Iterator[str]:
-    about = said()[cls.__name__].fields
+    about = said(cls).fields
     for name, member in members(cls).items():
         key = f"{prefix}.{name}"
         if member.kind == "section":
             yield from _rows(key, member.hint, defaults[name])
         else:
-            yield f"| `{key}` | {_takes(member)} | `{json.dumps(defaults[name], ensure_ascii=False)}` | {_cell(about[name])} |"
+            yield _row(key, member, defaults[name], about[name])
+
+
+def _row(key: str, member: Member, default: Any, about: str) -> str:
+    return f"| `{key}` | {_takes(member)} | `{json.dumps(default, ensure_ascii=False)}` | {_cell(about)} |"
 
 
 def _takes(member: Member) -> str:
-    if member.kind != "list":
+    if member.kind not in ("list", "map"):
         return _cell(wanted(member))
     element = member.element
     inside = f"entries of {', '.join(f'`{name}`' for name in members(element.hint))}" if element.kind == "section" else element.kind
-    return f"a list, [a, b, ...], of {inside}" + (", or null" if member.optional else "")
+    form = "a list, [a, b, ...], of" if member.kind == "list" else "by any names, each a"
+    return f"{form} {inside}" + (", or null" if member.optional else "")
 
 
 def _cell(text: str) -> str:

@@ -71,7 +71,10 @@ def test_the_profile_composes_and_each_number_has_its_command_and_day(tmp_path: 
     assert len(numbers) == 11
     assert all("2026-11-30, strata mode=calibrate calibrate.name=mine" in line.partition("#")[2] for line in numbers)
     assert all(re.search(r"median of \d, \S+ to \S+;|told by the system", line) for line in numbers)
-    assert yaml.safe_load(hardware_yaml("mine", Told("windows", 1, 1, None), found(), OWN, SOURCE))["gpu"] == {"vram": 0}
+    without = {key: measured for key, measured in found().items() if not key.startswith(("drive", "gpu"))}
+    bare = hardware_yaml("mine", Told("windows", 1, 1, None), without, OWN, SOURCE)
+    assert yaml.safe_load(bare)["gpu"] == {"vram": 0} and "drive" not in yaml.safe_load(bare)
+    assert startup_yaml(without, OWN, SOURCE) is None
 
 
 def test_a_setting_is_kept_only_where_it_wins_by_more_than_the_spread(tmp_path: Path) -> None:
