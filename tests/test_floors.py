@@ -17,6 +17,8 @@ FLOORS = {
     "strata_recipes.units": "1",
     "strata_recipes.npy": "1",
     "strata_recipes.config.choices": "2",
+    "strata_recipes.config.kinds": "2",
+    "strata_recipes.config.task_schema": "2",
     "strata_recipes.config.schema": "2",
     "strata_recipes.machine.facts": "2",
     "strata_recipes.pack.index": "2",
@@ -35,7 +37,9 @@ FLOORS = {
     "strata_recipes.model": "5b",
     "strata_recipes.engine": "6",
     "strata_recipes.results": "7a",
-    "strata_recipes.modes": "7b",
+    "strata_recipes.sweeps": "7b",
+    "strata_recipes.calibrate": "7b",
+    "strata_recipes.modes": "7c",
     "run": "8",
 }
 NEIGHBOURS = {
@@ -165,7 +169,7 @@ PLANTED = [
     ("strata_recipes.tiers.vram", "from strata_recipes.model.gdn import gdn", "of floor 5b"),
     ("strata_recipes.engine.prefill", "from strata_recipes.config.schema import Config", "reads config"),
     ("strata_recipes.model.gdn", "from numba import cuda", "kernels_numba's to do"),
-    ("strata_recipes.results.record", "from strata_recipes.modes.run import run", "of floor 7b"),
+    ("strata_recipes.results.record", "from strata_recipes.modes.run import run", "of floor 7c"),
     ("strata_recipes.somewhere", "x = 1", "stands on no floor"),
     ("kernels_numba.reference", "from strata_recipes import units", "imports strata_recipes.units"),
     ("kernels_numba.cuda.q2_0", "import numba.cuda", "outside device.py"),

@@ -112,3 +112,5 @@ class ModeName(Enum):
     pack = "pack"
     fit = "fit"
     simulate = "simulate"
+    calibrate = "calibrate"
+    profile = "profile"

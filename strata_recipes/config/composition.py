@@ -12,13 +12,14 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
 from strata_recipes.config.checking import read_section
 from strata_recipes.config.leaves import members
 from strata_recipes.config.names import GROUPS, RECIPE
 from strata_recipes.config.overrides import Checked, check_overrides
-from strata_recipes.config.places import CONFIG_NAME, conf_dir, register
+from strata_recipes.config.places import CONFIG_NAME, conf_dir, config_folders, register
 from strata_recipes.config.resolving import resolved
 from strata_recipes.config.rules import contradictions
 from strata_recipes.config.schema import Config
@@ -51,7 +52,7 @@ def compose_checked(checked: Checked, config_dir: str | None, config_name: str) 
 def check_request(overrides: Sequence[str], config_dir: str | None, config_name: str) -> Checked:
     """What can be told before Hydra runs: faults of overrides; ConfigError where the user's folder or its files cannot be read."""
     known = config_name == CONFIG_NAME and not any(line.lstrip("+").startswith(_SEARCHPATH) for line in overrides)
-    folders = [conf_dir(), *([Path(config_dir)] if config_dir is not None else [])]
+    folders = [*config_folders(), *([Path(config_dir)] if config_dir is not None else [])]
     checked = check_overrides(overrides, folders if known else None)
     if config_dir is None:
         return checked
@@ -92,6 +93,15 @@ def _composed(overrides: Sequence[str], config_dir: str | None, config_name: str
     with open_dict(node):
         del node["hydra"]
     return node, choices
+
+
+def sweep_settings(overrides: Sequence[str], config_dir: str | None, config_name: str) -> DictConfig:
+    """What the jobs of a sweep share, with Hydra's own settings; the settings that it varies stand as the files have them."""
+    register()
+    with _hydra(config_dir):
+        hydra = GlobalHydra.instance().hydra
+        assert hydra is not None
+        return hydra.compose_config(config_name, list(overrides), RunMode.MULTIRUN, with_log_configuration=False)
 
 
 @contextmanager

@@ -45,9 +45,9 @@ def resolved_yaml(config: Config) -> str:
 
 
 def config_hash(config: Config) -> str:
-    """8 hex digits over what was asked for: without results.root, and with probed hardware facts as not stated."""
+    """8 hex digits over what was asked for: without the results' place and the sweep, and with probed hardware facts as not stated."""
     data: dict[str, Any] = plain(config)
-    del data["results"]["root"]
+    del data["results"]["root"], data["results"]["folder"], data["sweep"]
     for key in data["hardware"].pop("probed"):
         _forget(data["hardware"], key.removesuffix(ESTIMATED).removeprefix("hardware.").split("."))
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)

@@ -1,15 +1,11 @@
 """What a user may ask for: one dataclass a group, every leaf typed. Defaults live in conf/, checks in compose.py.
 
-A leaf's metadata says what its text means: `kind` is bytes, rate, count, number, share, bool or text; `auto` that the word
-"auto" is allowed, `words` which others are, `low` the smallest value. Sizes and rates are text or numbers on the way in
-and numbers afterwards.
 Dataclasses are not frozen (Hydra fills them); the Plan is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 from strata_recipes.config.choices import (
     Arithmetic,
@@ -29,22 +25,8 @@ from strata_recipes.config.choices import (
     Strategy,
     Template,
 )
-
-if TYPE_CHECKING:  # what every reader sees, after compose has turned text into numbers
-    Bytes = int
-    Rate = float
-    Number = float
-    AutoCount = int | str
-    AutoBytes = int | str
-    AutoBool = bool | str
-else:  # what OmegaConf accepts on the way in
-    Bytes = Rate = Number = AutoCount = AutoBytes = int | float | str
-    AutoBool = bool | str
-
-
-def leaf(kind: str, default: Any = None, *, auto: bool = False, words: tuple[str, ...] = (), low: float = 0) -> Any:
-    """A field of the schema with its meaning; `None` as default stands for not stated."""
-    return field(default=default, metadata={"kind": kind, "auto": auto, "words": words, "low": low})
+from strata_recipes.config.kinds import AutoBool, AutoBytes, AutoCount, Bytes, Number, Rate, leaf
+from strata_recipes.config.task_schema import Calibrate, Profile, Sweep
 
 
 @dataclass
@@ -52,27 +34,27 @@ class Gpu:
     """The card; null facts are probed. `vram: 0` states that there is none."""
 
     name: str | None = None
-    capability: str | None = None
-    vram: Bytes | None = leaf("bytes")
+    capability: str | None = None  # compute capability, in quotes: "8.6"
+    vram: Bytes | None = leaf("bytes")  # of the card; 0 states that there is none
     free: Bytes | None = leaf("bytes")  # of vram, before this process; null: all of it on a declared PC
     reserve: AutoBytes = leaf("bytes", "auto", auto=True)  # VRAM left free for display and driver
-    bandwidth: Rate | None = leaf("rate")
-    flops: Number | None = leaf("number")
-    pcie: Rate | None = leaf("rate")
+    bandwidth: Rate | None = leaf("rate")  # of VRAM
+    flops: Number | None = leaf("number")  # dense fp16 operations a second
+    pcie: Rate | None = leaf("rate")  # from page-locked RAM to the card
 
 
 @dataclass
 class Cpu:
-    cores: int | None = leaf("count", low=1)
-    bandwidth: Rate | None = leaf("rate")
-    flops: Number | None = leaf("number")
+    cores: int | None = leaf("count", low=1)  # that this process may use
+    bandwidth: Rate | None = leaf("rate")  # of RAM
+    flops: Number | None = leaf("number")  # f32 operations a second that the expert kernels reach
 
 
 @dataclass
 class Drive:
-    direct: Rate | None = leaf("rate")
-    faults: Rate | None = leaf("rate")
-    cached: Rate | None = leaf("rate")
+    direct: Rate | None = leaf("rate")  # large reads past the page cache
+    faults: Rate | None = leaf("rate")  # through page faults of a cold mapping
+    cached: Rate | None = leaf("rate")  # copies out of a warm page cache
     cached_share: Number | None = leaf("share")  # of the pack's experts.bin, in the page cache before the start
 
 
@@ -264,7 +246,8 @@ class Mode:
 
 @dataclass
 class Results:
-    root: str = "results"
+    root: str = "results"  # each run makes a folder of its own below it
+    folder: str | None = None  # this very folder, new or made ready for the run; null: a new one below root
     logits: Logits = Logits.none
 
 
@@ -282,3 +265,6 @@ class Config:
     emulate: Emulate = field(default_factory=Emulate)
     mode: Mode = field(default_factory=Mode)
     results: Results = field(default_factory=Results)
+    sweep: Sweep = field(default_factory=Sweep)
+    calibrate: Calibrate = field(default_factory=Calibrate)
+    profile: Profile = field(default_factory=Profile)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace
 from strata_recipes.engine.process import process_use, since
-from strata_recipes.engine.walk import Walk
+from strata_recipes.engine.walk import OnRouted, Walk
 from strata_recipes.errors import EXIT_INTERRUPTED, StrataError
 from strata_recipes.model.experts import Experts
 from strata_recipes.model.kv_cache import SequenceState
@@ -86,6 +86,7 @@ def prefill(
     cancelled: Callable[[], bool] = lambda: False,
     ring: bool = False,
     kept: MakeKept = lambda start, stop: StreamsInPlace(),
+    on_routed: OnRouted | None = None,
 ) -> PrefillResult:
     """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit.
 
@@ -98,7 +99,7 @@ def prefill(
     with ExitStack() as opened:
         warm = tiers.will_need if plan.warm else None
         path = opened.enter_context(PromptPath(tiers, expert_layers(visits[1]), prefetch=plan.prefetch, warm=warm))
-        walk = Walk(model, experts, path, state, ids, kept=kept)
+        walk = Walk(model, experts, path, state, ids, kept=kept, on_routed=on_routed)
         opened.callback(walk.close)
         for visit in visits[0]:
             if cancelled():

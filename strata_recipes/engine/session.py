@@ -20,6 +20,7 @@ from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, Stre
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
+from strata_recipes.engine.walk import OnRouted
 from strata_recipes.engine.warm_up import WarmUp
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import ConfigError, DeviceError
@@ -135,8 +136,12 @@ class Session:
         logits: str = "none",
         on_chunk: Callable[[int, int], None] = lambda done, total: None,
         cancelled: Callable[[], bool] = lambda: False,
+        on_routed: OnRouted | None = None,
     ) -> PrefillResult:
-        """Reads a prompt into a new sequence. `logits`: none, last or all. Cancelled or failed, the sequence is given up."""
+        """Reads a prompt into a new sequence. `logits`: none, last or all. Cancelled or failed, the sequence is given up.
+
+        `on_routed(layer, experts [T, k])` hears of each span's choices.
+        """
         tokens = self._checked(ids)
         self._state = self._last = None  # the old sequence's memory, before the new one's
         model, experts = self._ready()
@@ -157,6 +162,7 @@ class Session:
                 cancelled=cancelled,
                 ring=ring,
                 kept=self._kept,
+                on_routed=on_routed,
             )
         self._state, self._last = state, result.last
         return result

@@ -22,6 +22,8 @@ from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.schedule.prefill import Half, Visit
 
+OnRouted = Callable[[int, NDArray[np.int64]], None]  # a layer, and the experts [T, k] that a span's tokens chose
+
 
 @dataclass
 class PhaseTimes:
@@ -45,6 +47,7 @@ class Walk:
         ids: NDArray[np.int64],
         first: int = 0,
         kept: Callable[[int, int], KeptStreams] = lambda start, stop: StreamsInPlace(),
+        on_routed: OnRouted | None = None,
     ) -> None:
         self.times = PhaseTimes()
         self.kept_bytes = 0  # the most that spans kept between their visits, but for the one at work
@@ -54,6 +57,7 @@ class Walk:
         self._state = state
         self._ids = ids
         self._first = first
+        self._on_routed = on_routed
         self._streams: dict[tuple[int, int], Tensor] = {}  # by span, after its last experts half
         self._mixed: dict[tuple[int, int], MixerOut] = {}  # by span, waiting for the experts half
         self._rows: KeptRows | None = None  # of a super-chunk's spans
@@ -109,6 +113,8 @@ class Walk:
         ids = self._ids[visit.start - self._first : visit.stop - self._first]
         streams = self._model.embed(ids) if visit.layer == 0 else self._kept.back(self._streams.pop(span))
         out = self._model.mixer(visit.layer, streams, ids, self._state, visit.start)
+        if self._on_routed is not None:
+            self._on_routed(visit.layer, out.experts.cpu().numpy())
         if self._rows is not None:
             out = self._rows.keep(visit.start, dataclasses.replace(out, streams=self._kept.keep(out.streams, visit.start)))
         self._mixed[span] = out

@@ -44,8 +44,8 @@ def probe_drive(folder: Path) -> Rates:
         return assumed
     try:
         with _big_file(existing_folder(folder)) as path:
-            faults, cached = _mapped_rates(path)
-            return Rates(_direct_rate(path), faults, cached, ())
+            faults, cached = mapped_rates(path)
+            return Rates(direct_rate(path), faults, cached, ())
     except OSError:  # a read-only folder, no space, or a file system without direct reads: `assumed` says so in the plan
         return assumed
 
@@ -74,30 +74,32 @@ def _big_file(folder: Path) -> Iterator[Path]:
         yield Path(file.name)
 
 
-def _direct_rate(path: Path) -> float:
-    """Threads take turns on pieces of the file until the time is over or the file is."""
+def direct_rate(path: Path, piece_bytes: int = PIECE, num_threads: int = THREADS) -> float:
+    """Bytes a second: threads take turns on pieces of the file until the time is over or the file is."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    pieces, lock, done = iter(range(os.fstat(handle).st_size // PIECE)), threading.Lock(), [0]
+    pieces, lock, done = iter(range(os.fstat(handle).st_size // piece_bytes)), threading.Lock(), [0]
     failed: list[OSError] = []
     begin = time.perf_counter()
 
     def work() -> None:
-        buffer = mmap.mmap(-1, PIECE)  # page-aligned
-        while time.perf_counter() - begin < DIRECT_SECONDS:
+        buffer = mmap.mmap(-1, piece_bytes)  # page-aligned
+        over = False
+        while not over:  # one piece at least: on a busy PC a thread may begin when the time is over
             with lock:
                 piece = next(pieces, None)
             if piece is None:
                 return
             try:
-                count = os.preadv(handle, [buffer], piece * PIECE)
+                count = os.preadv(handle, [buffer], piece * piece_bytes)
             except OSError as error:
                 failed.append(error)
                 return
             with lock:
                 done[0] += count
+            over = time.perf_counter() - begin >= DIRECT_SECONDS
 
     try:
-        threads = [threading.Thread(target=work) for _ in range(THREADS)]
+        threads = [threading.Thread(target=work) for _ in range(num_threads)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -109,7 +111,7 @@ def _direct_rate(path: Path) -> float:
     return done[0] / (time.perf_counter() - begin)
 
 
-def _mapped_rates(path: Path) -> tuple[float, float]:
+def mapped_rates(path: Path) -> tuple[float, float]:
     """The end of the file copied out of a mapping, once dropped from the page cache and once right after."""
     size = os.path.getsize(path)
     start = max(0, size - MAPPED_BYTES) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY

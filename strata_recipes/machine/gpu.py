@@ -6,10 +6,11 @@ import ctypes
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from strata_recipes.errors import DeviceError
 
+T = TypeVar("T")
 # dense fp16 operations/s with fp32 accumulation: 790 measured, the others the makers'
 KNOWN_FLOPS = {
     "H200": 790e12,
@@ -44,17 +45,29 @@ def find_card(nvml: Any = None, environment: Mapping[str, str] | None = None, fi
 
     `nvml` is the pynvml module, or a stand-in; `first_uuid` asks the CUDA driver when cards differ and their order matters.
     """
+    environment = os.environ if environment is None else environment
+    return _asked(nvml, lambda module: _chosen(module, environment, first_uuid or cuda_first_uuid), None)
+
+
+def visible_uuids(nvml: Any = None, environment: Mapping[str, str] | None = None) -> list[str]:
+    """UUIDs of the cards that CUDA may use under this environment; none without a driver."""
+    environment = os.environ if environment is None else environment
+    return _asked(nvml, lambda module: _visible(module, environment), [])
+
+
+def _asked(nvml: Any, ask: Callable[[Any], T], without: T) -> T:
+    """The answer of an initialised NVML, or `without` where there is no driver."""
     module = _pynvml() if nvml is None else nvml
     if module is None:
-        return None
+        return without
     try:
         module.nvmlInit()
     except module.NVMLError as error:
         if getattr(error, "value", None) in (module.NVML_ERROR_LIBRARY_NOT_FOUND, module.NVML_ERROR_DRIVER_NOT_LOADED):
-            return None
+            return without
         raise DeviceError(f"the NVIDIA driver does not answer ({error}): repair it, or state hardware.gpu.vram=0 to go without") from error
     try:
-        return _chosen(module, os.environ if environment is None else environment, first_uuid or cuda_first_uuid)
+        return ask(module)
     except module.NVMLError as error:
         raise DeviceError(f"the NVIDIA driver fails on a card ({error}): repair it, or state hardware.gpu.vram=0 to go without") from error
     finally:
@@ -86,6 +99,15 @@ def _pynvml() -> Any:
             ) from error
         return None
     return pynvml
+
+
+def _visible(nvml: Any, environment: Mapping[str, str]) -> list[str]:
+    uuids = [_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(i))) for i in range(nvml.nvmlDeviceGetCount())]
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or not uuids:
+        return uuids
+    entries = [entry.strip() for entry in visible.split(",")]
+    return [_uuid_of(entry, uuids, visible) for entry in entries if entry not in ("", "-1")]
 
 
 def _chosen(nvml: Any, environment: Mapping[str, str], first_uuid: Callable[[], str]) -> Card | None:

@@ -151,7 +151,7 @@ def _fill_cpu(found: Hardware, filler: _Filler, root: Path) -> None:
     if found.cpu.cores is None:
         filler.fill(found.cpu, "cpu.", "cores", usable_cores(root))
     if found.cpu.bandwidth is None:
-        filler.fill(found.cpu, "cpu.", "bandwidth", _copy_bandwidth())
+        filler.fill(found.cpu, "cpu.", "bandwidth", copy_bandwidth())
     filler.fill(found.cpu, "cpu.", "flops", (found.cpu.cores or 1) * CORE_FLOPS, assumed=True)
 
 
@@ -202,7 +202,7 @@ def _drive_rates(folder: Path) -> Rates:
     return rates
 
 
-def _copy_bandwidth() -> float:
+def copy_bandwidth() -> float:
     """Bytes read and written a second by one thread's copy: a floor of what all cores reach."""
     source, into = np.ones(32 * MiB, np.uint8), np.ones(32 * MiB, np.uint8)
     begin = time.perf_counter()

@@ -10,18 +10,19 @@ from typing import NoReturn
 
 from strata_recipes.config.choices import ModeName
 from strata_recipes.config.compose import hydra_main
-from strata_recipes.config.schema import Config
-from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED
+from strata_recipes.config.schema import Config, Sweep
+from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED, ConfigError
 from strata_recipes.modes import streams
 from strata_recipes.modes.interrupt import Interrupt
 from strata_recipes.modes.shortage import memory_told
+from strata_recipes.sweeps.children import Children
 
 Job = Callable[[Config, list[str]], int]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line (default: this process's) and return the exit code of design section 7."""
-    return hydra_main(run_job, argv)
+    return hydra_main(run_job, argv, Children())
 
 
 def process() -> NoReturn:
@@ -46,6 +47,8 @@ def process() -> NoReturn:
 
 def run_job(config: Config, overrides: list[str]) -> int:
     """One composed config through its mode; a StrataError goes up to hydra_main, which tells it."""
+    if config.sweep != Sweep():
+        raise ConfigError("sweep.resume, sweep.jobs_per_gpu and sweep.metrics apply to a sweep only: add -m, or leave them out")
     try:
         with memory_told():
             return _mode(config.mode.name)(config, overrides)
@@ -72,9 +75,17 @@ def _mode(name: ModeName) -> Job:
         from strata_recipes.modes.fit import fit
 
         return fit
+    if name is ModeName.calibrate:
+        from strata_recipes.modes.calibrate import calibrate
+
+        return calibrate
     # Torch's threads wait for each other by spinning unless told before it loads: with one other busy process on 2 cores
     # the demo then wrote 1.3 tokens/s, sleeping 43, and alone 50 either way.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if name is ModeName.profile:
+        from strata_recipes.modes.profile import profile
+
+        return profile
     from strata_recipes.modes.run import run
 
     return run

@@ -26,7 +26,7 @@ from strata_recipes.modes.shortage import memory_told
 from strata_recipes.pack.cache import cache_root
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.profile import Order as ExpertOrder
-from strata_recipes.pack.profile import load_heat, load_profile, order_id
+from strata_recipes.pack.profile import load_profile, with_profile
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.plan import Plan
 from strata_recipes.results.machine_facts import machine_json
@@ -88,10 +88,10 @@ def _computing(asked: Compute, machine: Machine) -> Compute:
 @contextmanager
 def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder]:
     """The results folder of the run, written before the work; an error in the work is recorded there and goes on."""
-    root = Path(prepared.config.results.root).expanduser()
-    folder = ResultsFolder.make(root, _recipe() or prepared.config.mode.name.value, prepared.folder_hash, datetime.now())
+    folder = results_folder(prepared.config, prepared.folder_hash)
     machine = machine_json(prepared.machine, prepared.emulated.facts)
-    folder.write_before(resolved_yaml(prepared.config), overrides, machine, prepared.plan)
+    again = dataclasses.replace(prepared.config, results=dataclasses.replace(prepared.config.results, folder=None))
+    folder.write_before(resolved_yaml(again), overrides, machine, prepared.plan)
     try:
         with memory_told():
             yield folder
@@ -104,6 +104,15 @@ def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder
     except BaseException as error:  # a bug: the folder says so, and it goes on with its traceback
         _record(folder, ended(1, f"{type(error).__name__}: {error}"), prepared.plan)
         raise
+
+
+def results_folder(config: Config, folder_hash: str) -> ResultsFolder:
+    """The stated one, or a new one below the results root."""
+    results = config.results
+    if results.folder is not None:
+        return ResultsFolder.at(Path(results.folder).expanduser())
+    kind = _recipe() or config.mode.name.value
+    return ResultsFolder.make(Path(results.root).expanduser(), kind, folder_hash, datetime.now())
 
 
 def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:
@@ -138,7 +147,7 @@ def ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Expert
         return facts.index, facts.order()
     path = Path(config.experts.profile).expanduser()
     order = load_profile(path, facts.index)
-    return dataclasses.replace(facts.index, profile_id=order_id(order), heat=load_heat(path, facts.index)), order
+    return with_profile(facts.index, path, order), order
 
 
 def _recipe() -> str | None:

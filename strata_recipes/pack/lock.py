@@ -28,7 +28,7 @@ class FolderLock:
     def __enter__(self) -> FolderLock:
         try:
             self._file = open(self._path, "ab")
-            while not _try_lock(self._file):
+            while not try_lock(self._file):
                 self.waited = True
                 time.sleep(_PAUSE_S)
         except OSError as error:
@@ -47,7 +47,8 @@ class FolderLock:
             self._file.close()  # drops the lock
 
 
-def _try_lock(file: IO[bytes]) -> bool:
+def try_lock(file: IO[bytes]) -> bool:
+    """Whether this open file is now locked by us; False where another process has it. Closing it drops the lock."""
     try:
         if sys.platform == "win32":
             import msvcrt

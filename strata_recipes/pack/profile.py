@@ -1,12 +1,14 @@
-"""profile.npz: (layer, expert) pairs, hottest first, as array `pairs` [n, 2]. Knows how to read one, not how it was measured.
+"""profile.npz: (layer, expert) pairs, hottest first, as array `pairs` [n, 2], and how often each was chosen, as `counts` [n].
 
-`counts` [n], where it is there, says how often each pair was chosen.
+A file without counts orders experts as well. Knows how to read and write one, not how it was measured.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import xxhash
@@ -16,6 +18,7 @@ from strata_recipes.npy import npz_member
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.input_file import InputFile
 from strata_recipes.schedule.startup import default_order
+from strata_recipes.simulate.heat import Counts, hottest_first
 
 PROFILE_FILE = "profile.npz"
 Order = list[tuple[int, int]]
@@ -36,21 +39,30 @@ def load_profile(path: Path, index: PackIndex) -> Order:
     return pairs + [p for p in default_order(index) if p not in listed]
 
 
+def load_counts(path: Path, index: PackIndex) -> Counts | None:
+    """How often each expert was chosen, [layers, experts]; None where the file tells only their order."""
+    g = index.geometry
+    listed = _read(path, "counts", g.total_experts, width=None)
+    if listed is None:
+        return None
+    pairs = _read_pairs(path, g.total_experts)
+    if len(listed) != len(pairs) or listed.min(initial=0) < 0 or not listed.any():
+        raise PackError(f"{path} holds {len(listed)} counts for {len(pairs)} experts, each 0 or more and one above it: measure it again")
+    counts = np.zeros((g.num_layers, g.num_experts), np.int64)
+    for pair, number in zip(load_profile(path, index), listed, strict=False):
+        counts[pair] = number
+    return counts
+
+
 def load_heat(path: Path, index: PackIndex) -> tuple[float, ...]:
     """How often a layer's experts were chosen, hottest first, the mean over its layers; empty where the profile holds no counts."""
-    g = index.geometry
-    counts = _read(path, "counts", g.total_experts, width=None)
-    if counts is None:
-        return ()
-    pairs = load_profile(path, index)[: len(counts)]
-    if len(counts) > g.total_experts or counts.min(initial=0) < 0 or not counts.any():
-        raise PackError(
-            f"{path} holds {len(counts)} counts for {g.total_experts} experts, each 0 or more and one above it: measure it again"
-        )
-    heat = np.zeros((g.num_layers, g.num_experts))
-    for (layer, expert), count in zip(pairs, counts, strict=True):
-        heat[layer, expert] = count
-    return tuple(float(f"{value:.9g}") for value in np.sort(heat)[:, ::-1].mean(0))
+    counts = load_counts(path, index)
+    return () if counts is None else tuple(float(f"{value:.9g}") for value in np.sort(counts)[:, ::-1].mean(0))
+
+
+def with_profile(index: PackIndex, path: Path, order: Order) -> PackIndex:
+    """The index with what this profile tells: its id and, where it has counts, how they fall off."""
+    return dataclasses.replace(index, profile_id=order_id(order), heat=load_heat(path, index))
 
 
 def order_id(order: Order) -> str:
@@ -64,6 +76,12 @@ def save_profile(path: Path, order: Order, counts: Sequence[int] | None = None) 
     if counts is not None:
         arrays["counts"] = np.array(counts, np.int64)
     np.savez(path, **arrays)  # type: ignore[arg-type]  # its stubs take the names for options
+
+
+def write_profile(file: BinaryIO, counts: Counts) -> None:
+    """Pairs, hottest first, and their counts."""
+    order = np.array(hottest_first(counts), np.int32).reshape(-1, 2)
+    np.savez(file, pairs=order, counts=counts[order[:, 0], order[:, 1]])
 
 
 def _read_pairs(path: Path, limit: int) -> Order:
@@ -88,5 +106,7 @@ def _read(path: Path, name: str, limit: int, width: int | None) -> np.ndarray | 
     wanted = () if width is None else (width,)
     if array.shape[1:] != wanted or array.ndim != 1 + len(wanted) or array.dtype.kind not in "iu":
         form = "[n]" if width is None else f"[n, {width}]"
-        raise PackError(f"{path} is no profile: `{name}` has shape {list(array.shape)} and type {array.dtype}, {form} whole numbers are wanted")
+        raise PackError(
+            f"{path} is no profile: `{name}` has shape {list(array.shape)} and type {array.dtype}, {form} whole numbers are wanted"
+        )
     return array

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import Self
@@ -16,7 +15,7 @@ from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.input_file import InputFile, regular_size
 from strata_recipes.pack.manifest import EXPERTS_FILE, MANIFEST_FILE, MAX_MANIFEST_BYTES, TOKENIZER_FILE, Manifest, read_manifest
 from strata_recipes.pack.ngram import NgramTable
-from strata_recipes.pack.profile import PROFILE_FILE, Order, load_heat, load_profile, order_id
+from strata_recipes.pack.profile import PROFILE_FILE, Order, load_profile, with_profile
 from strata_recipes.schedule.startup import default_order
 
 _AGAIN = "build the pack again with mode=pack"
@@ -50,9 +49,7 @@ class Pack:
         index = manifest.index()
         profile = folder / PROFILE_FILE
         self._order: Order | None = load_profile(profile, index) if profile.exists() else None
-        self.index: PackIndex = index
-        if self._order:
-            self.index = dataclasses.replace(index, profile_id=order_id(self._order), heat=load_heat(profile, index))
+        self.index: PackIndex = with_profile(index, profile, self._order) if self._order else index
         self._tensors = {t.name: t for t in index.dense}
         self._offsets = dense_offsets(index.dense)
         self._mapping: NDArray[np.uint8] | None = None

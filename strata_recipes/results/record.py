@@ -20,7 +20,7 @@ from strata_recipes.results.names import safe_name
 from strata_recipes.results.places import without_places
 from strata_recipes.results.readme import readme
 from strata_recipes.results.samples import Sample, to_csv
-from strata_recipes.results.status import PLANNED, RUNNING, Status
+from strata_recipes.results.status import PLANNED, RUNNING, Status, read_status
 
 _MOST_IN_A_SECOND = 1000
 
@@ -55,6 +55,19 @@ class ResultsFolder:
             why = f"{error.strerror or error}, errno {error.errno}"
             raise FileError(f"no results folder can be made in {root} ({why}): set results.root to a folder that can be written") from error
 
+    @classmethod
+    def at(cls, path: Path) -> ResultsFolder:
+        """The stated folder: new, or one that was made ready for this very run; never one that holds another's results."""
+        try:
+            path.mkdir(parents=True, exist_ok=False)
+        except FileExistsError as error:
+            if read_status(path) != PLANNED:
+                raise FileError(f"results.folder={path} is there and not made ready for a run: name a new one, or leave it out") from error
+        except OSError as error:
+            why = f"{error.strerror or error}, errno {error.errno}"
+            raise FileError(f"results.folder={path} cannot be made ({why}): name a folder that can be written") from error
+        return cls(path)
+
     @property
     def name(self) -> str:
         """The folder below the results root, as `run/<date>_<time>_<hash>`."""
@@ -65,7 +78,8 @@ class ResultsFolder:
         self._stated = resolved + "\n".join(overrides)
         self._write("resolved.yaml", resolved)
         lines = "".join(f"- {_scalar(line)}\n" for line in overrides)
-        write_text(self.path / "overrides.yaml", lines or "[]\n")  # the user's own words: a path in them is theirs to publish
+        if not (self.path / "overrides.yaml").exists():  # else of whoever made the folder ready, who knows what the user said
+            write_text(self.path / "overrides.yaml", lines or "[]\n")  # the user's own words: a path in them is theirs to publish
         if machine is not None:
             self._write("machine.json", machine)
         if plan is not None:

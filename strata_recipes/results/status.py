@@ -1,10 +1,11 @@
-"""What became of a run, as a value. Does not know where it is written."""
+"""What became of a run, as a value, and read back from its folder."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 from enum import Enum
+from pathlib import Path
 
 from strata_recipes.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED
 
@@ -31,6 +32,15 @@ class Status:
 
 
 PLANNED, RUNNING, DONE = Status(State.planned), Status(State.running), Status(State.done, EXIT_DONE)
+
+
+def read_status(folder: Path) -> Status | None:
+    """What status.json of a results folder says; None where there is none, or it cannot be understood."""
+    try:
+        data = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+        return Status(State(data["state"]), data["exit_code"], data["error"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def ended(exit_code: int, error: str) -> Status:

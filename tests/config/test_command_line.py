@@ -168,6 +168,17 @@ def test_looking_without_running(capsys: pytest.CaptureFixture[str]) -> None:
     assert job.chunks == []
 
 
+def test_the_shell_completes_groups_and_keys(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Jobs()
+    assert hydra_main(job, ["--shell-completion", "install=bash"]) == 0
+    assert "complete -o nospace" in capsys.readouterr().out
+    for typed, completed in (("strata prefill.ord", "prefill.order="), ("strata hardware=rtx3", "hardware=rtx3060_6gb")):
+        monkeypatch.setenv("COMP_LINE", typed)
+        assert hydra_main(job, ["--shell-completion", "query=bash"]) == 0
+        assert capsys.readouterr().out.strip() == completed
+    assert job.chunks == []
+
+
 def run_py(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "run.py"), *arguments]
     return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, encoding="utf-8", timeout=120)
@@ -185,7 +196,7 @@ def test_run_py_refuses_with_exit_code_2_and_one_last_line(in_an_empty_folder: P
 
 def test_run_py_helps(in_an_empty_folder: Path) -> None:
     ended = run_py("--help", cwd=in_an_empty_folder)
-    assert ended.returncode == 0 and "recipe: desktop_32gb_resident" in ended.stdout
+    assert ended.returncode == 0 and "desktop_32gb_resident" in ended.stdout
 
 
 def test_arguments_are_utf8_under_a_narrow_locale(in_an_empty_folder: Path) -> None:

@@ -33,7 +33,7 @@ UNKNOWN = [
     ("kv=5", "kv=5: there is no such option"),
     ("kv=null", "kv=null: a group cannot be empty, choose one of fp16, fp32, int8, q4_0"),
     ("kv=[fp16,fp32]", "only one option can hold"),
-    ("results=x", "'x' is a single value, wanted are its keys (root, logits)"),
+    ("results=x", "'x' is a single value, wanted are its keys (root, folder, logits)"),
     ("foo", "'foo' is not key=value"),
     ("kv", "'kv' is not key=value: write for example kv=VALUE"),
 ]

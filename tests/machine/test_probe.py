@@ -56,7 +56,7 @@ def test_a_card_is_probed_and_its_guesses_marked(root: Path) -> None:
 @pytest.mark.parametrize("find", [no_card, card])
 def test_a_second_look_probes_nothing_and_gives_the_same_machine(root: Path, find: object, monkeypatch: pytest.MonkeyPatch) -> None:
     first, machine = resolve_hardware(Hardware(), root, find, root)  # type: ignore[arg-type]
-    for name in ("available", "total", "usable_cores", "_copy_bandwidth", "_drive_rates"):
+    for name in ("available", "total", "usable_cores", "copy_bandwidth", "_drive_rates"):
         monkeypatch.setattr(probe, name, lambda *_: pytest.fail("probed again"))
     second, again = resolve_hardware(first, root, forbidden, root)
     assert (second, again) == (first, machine)
@@ -92,7 +92,7 @@ PROFILES = ("rtx3060_6gb", "rtx5090_32gb_windows", "rtx5090_128gb_windows", "rtx
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_declared_profile_needs_no_probe(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in ("available", "total", "usable_cores", "_copy_bandwidth", "_drive_rates"):
+    for part in ("available", "total", "usable_cores", "copy_bandwidth", "_drive_rates"):
         monkeypatch.setattr(probe, part, lambda *_: pytest.fail("probed"))
     found, machine = resolve_hardware(compose_config([f"hardware={name}"]).hardware, root, forbidden, root)
     assert machine.probed == frozenset() and machine.name == name

@@ -22,6 +22,17 @@ PROMPT = ("workload=synthetic", "workload.tokens=4_000")
 # Where files lie, and what things are called: no decision hangs on them. Each is printed or recorded, and tested there.
 PLACES_AND_LABELS = {
     "results.root",  # where the folder goes: tests/results
+    "results.folder",
+    "sweep.resume",  # of sweeps alone, refused elsewhere: tests/sweeps
+    "sweep.jobs_per_gpu",
+    "sweep.metrics",
+    "calibrate.name",  # of one mode, which plans nothing: tests/calibrate
+    "calibrate.folder",
+    "calibrate.rounds",
+    "calibrate.file_bytes",
+    "profile.files",  # of one mode, which plans for its own prompts: tests/modes
+    "profile.merge",
+    "profile.out",
     "hardware.name",
     "hardware.gpu.name",
     "hardware.gpu.capability",  # which kernels are compiled: known when there are CUDA kernels, printed until then
