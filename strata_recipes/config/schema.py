@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from strata_recipes.config.choices import (
     Arithmetic,
+    BenchCache,
+    ClaimSize,
     EmulateLinks,
     EmulateRam,
     ExpertsMode,
@@ -248,6 +250,42 @@ class Mode:
 
 
 @dataclass
+class Bench:
+    """mode=bench: arms in interleaved pairs, each run a process of its own. The other arms are compared with the first."""
+
+    arms: dict[str, list[str]] = field(default_factory=dict)  # name: overrides of the rest of the config
+    checkouts: dict[str, str] = field(default_factory=dict)  # name of an arm: folder of another checkout of this project that runs it
+    pairs: int = leaf("count", 3, low=1)
+    metrics: list[str] = field(  # keys of metrics.json
+        default_factory=lambda: [
+            "ready_s",
+            "first_token_s",
+            "prefill.tokens_per_s",
+            "decode.tokens_per_s",
+            "startup.drive_bytes",
+            "prefill.expert_bytes_read",
+            "memory.peak_rss_bytes",
+            "memory.lowest_available_bytes",
+        ]
+    )
+    settle_s: Number = leaf("number", 0.0)  # of rest before each run
+    cache: BenchCache = BenchCache.asis
+    warm_up: bool = True  # one run of the first arm before the pairs, not counted: it compiles what the others find compiled
+    same_tokens: bool = True  # a run whose tokens or logits differ from the first arm's is not counted
+    stop_below: Bytes = leaf("bytes", 1 << 30)  # the watchdog stops a run once less RAM than this is available
+    stop_after_s: Number = leaf("number", 2.0)  # for so long
+
+
+@dataclass
+class Verify:
+    """mode=verify: runs the claims again."""
+
+    claims: str | None = None  # the file; null: benchmarks/claims.yaml of the checkout
+    size: ClaimSize = ClaimSize.small
+    only: list[str] = field(default_factory=list)  # names of claims; empty: all of that size
+
+
+@dataclass
 class Results:
     root: str = "results"
     logits: Logits = Logits.none
@@ -266,4 +304,7 @@ class Config:
     workload: Workload = field(default_factory=Workload)
     emulate: Emulate = field(default_factory=Emulate)
     mode: Mode = field(default_factory=Mode)
+    bench: Bench = field(default_factory=Bench)
+    verify: Verify = field(default_factory=Verify)
+    result: str | None = None  # mode=reproduce: the folder to run again
     results: Results = field(default_factory=Results)

@@ -65,6 +65,18 @@ def _mode(name: ModeName) -> Job:
         from strata_recipes.modes.pack import pack
 
         return pack
+    if name is ModeName.bench:
+        from strata_recipes.modes.bench import bench
+
+        return bench
+    if name is ModeName.verify:
+        from strata_recipes.modes.verify import verify
+
+        return verify
+    if name is ModeName.reproduce:
+        from strata_recipes.modes.reproduce import reproduce
+
+        return reproduce
     # Torch's threads wait for each other by spinning unless told before it loads: with one other busy process on 2 cores
     # the demo then wrote 1.3 tokens/s, sleeping 43, and alone 50 either way.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

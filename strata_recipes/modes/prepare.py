@@ -48,7 +48,7 @@ class Prepared:
 def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     """Probe what is not stated, read the prompt, plan. Allocates nothing."""
     folder_hash = config_hash(config)
-    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: _cached_share(facts))
+    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
     resolved = dataclasses.replace(config, hardware=hardware)
     prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
@@ -64,23 +64,30 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
 def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder]:
     """The results folder of the run, written before the work; an error in the work is recorded there and goes on."""
     root = Path(prepared.config.results.root).expanduser()
-    folder = ResultsFolder.make(root, _recipe() or prepared.config.mode.name.value, prepared.folder_hash, datetime.now())
+    folder = ResultsFolder.make(root, recipe() or prepared.config.mode.name.value, prepared.folder_hash, datetime.now())
     machine = machine_json(prepared.machine, prepared.emulated.facts)
     folder.write_before(resolved_yaml(prepared.config), overrides, machine, prepared.plan)
-    try:
+    with end_told(folder, prepared.plan):
         yield folder
+
+
+@contextmanager
+def end_told(folder: ResultsFolder, plan: Plan | None = None) -> Iterator[None]:
+    """An error in the block is recorded in the folder and goes on."""
+    try:
+        yield
     except StrataError as error:
-        _record(folder, ended(error.exit_code, str(error)), prepared.plan)
+        _record(folder, ended(error.exit_code, str(error)), plan)
         raise
     except KeyboardInterrupt:
-        _record(folder, ended(EXIT_INTERRUPTED, "interrupted"), prepared.plan)
+        _record(folder, ended(EXIT_INTERRUPTED, "interrupted"), plan)
         raise
     except BaseException as error:  # a bug: the folder says so, and it goes on with its traceback
-        _record(folder, ended(1, f"{type(error).__name__}: {error}"), prepared.plan)
+        _record(folder, ended(1, f"{type(error).__name__}: {error}"), plan)
         raise
 
 
-def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:
+def _record(folder: ResultsFolder, status: Status, plan: Plan | None) -> None:
     """The end of a run that failed; a folder that cannot be written any more must not hide why."""
     try:
         folder.end(status, plan)
@@ -93,7 +100,7 @@ def drive_folder(facts: ModelFacts | Pack) -> Path:
     return facts.folder if isinstance(facts, Pack) else cache_root()
 
 
-def _cached_share(facts: ModelFacts | Pack) -> float | None:
+def cached_share(facts: ModelFacts | Pack) -> float | None:
     """Of the experts, what the page cache holds now, to six digits; a pack that is not written yet will be cold."""
     if not isinstance(facts, Pack):
         return 0.0
@@ -109,7 +116,7 @@ def _ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Order
     return dataclasses.replace(facts.index, profile_id=order_id(order)), order
 
 
-def _recipe() -> str | None:
+def recipe() -> str | None:
     """The recipe of this run, which its folder is named after."""
     choice = HydraConfig.get().runtime.choices.get("recipe") if HydraConfig.initialized() else None
     return str(choice) if choice else None

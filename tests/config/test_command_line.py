@@ -185,7 +185,7 @@ def test_run_py_refuses_with_exit_code_2_and_one_last_line(in_an_empty_folder: P
 
 def test_run_py_helps(in_an_empty_folder: Path) -> None:
     ended = run_py("--help", cwd=in_an_empty_folder)
-    assert ended.returncode == 0 and "recipe: desktop_32gb_resident" in ended.stdout
+    assert ended.returncode == 0 and "desktop_32gb_resident, laptop_6gb_long_prompt" in ended.stdout
 
 
 def test_arguments_are_utf8_under_a_narrow_locale(in_an_empty_folder: Path) -> None:
