@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strata_recipes.config.choices import BenchCache, EmulateRam, ExpertsMode, ModeName, Sampler, Source
-from strata_recipes.config.schema import Bench, Config, Model, Verify
+from strata_recipes.config.schema import Config, Model, Verify
 
 MAX_SKEW = 5.0
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
@@ -80,13 +80,8 @@ def _hardware(config: Config) -> Iterator[str]:
 def _modes(config: Config) -> Iterator[str]:
     """Keys that one mode reads, and what that mode cannot do without."""
     mode = config.mode.name
-    for name, stated, empty, owner in (
-        ("bench", config.bench, Bench(), ModeName.bench),
-        ("verify", config.verify, Verify(), ModeName.verify),
-    ):
-        if mode is not owner:
-            for key in (key for key, value in vars(stated).items() if value != getattr(empty, key)):
-                yield f"{name}.{key} applies to mode={owner.name} only, here it is {mode.name}: add mode={owner.name}, or leave it out"
+    if mode is not ModeName.verify and config.verify != Verify():
+        yield f"verify.* applies to mode=verify only, here it is {mode.name}: add mode=verify, or leave it out"
     if config.result is not None and mode is not ModeName.reproduce:
         yield f"result={config.result} applies to mode=reproduce only, here it is {mode.name}: add mode=reproduce, or leave it out"
     if config.result is None and mode is ModeName.reproduce:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Sequence
 
 from rich.console import Group
@@ -66,7 +67,8 @@ def _drawn(figure, form: str) -> bytes:  # type: ignore[no-untyped-def]  # matpl
 
     buffer = io.BytesIO()
     # text stays text, and no date or random name: the same runs give the same picture
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "strata"}):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "strata"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # an arm's name in a script that the font lacks is boxes in the PNG
         figure.savefig(buffer, format=form, dpi=_DPI, metadata={"Date": None} if form == "svg" else {"Software": None})
     return buffer.getvalue()
 

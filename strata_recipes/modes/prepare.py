@@ -13,7 +13,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 
 from strata_recipes.config.compose import config_hash, resolved_yaml
-from strata_recipes.config.schema import Config
+from strata_recipes.config.schema import Bench, Config
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
 from strata_recipes.files.residency import cached_bytes
@@ -54,9 +54,8 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
     index, order = _ordered(config, facts)
     plan = build_plan(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
-    if prompt is not None:
-        fresh = tuple(note for note in prompt.notes if note not in plan.notes)
-        plan = dataclasses.replace(plan, notes=(*plan.notes, *fresh))
+    notes = [*(() if prompt is None else prompt.notes), *_of_other_modes(config)]
+    plan = dataclasses.replace(plan, notes=(*plan.notes, *(note for note in notes if note not in plan.notes)))
     return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, order, prompt, folder_hash)
 
 
@@ -120,6 +119,13 @@ def recipe() -> str | None:
     """The recipe of this run, which its folder is named after."""
     choice = HydraConfig.get().runtime.choices.get("recipe") if HydraConfig.initialized() else None
     return str(choice) if choice else None
+
+
+def _of_other_modes(config: Config) -> Iterator[str]:
+    """A recipe of a bench may be planned or run as it is: what the bench alone reads is then noted."""
+    stated = [f"bench.{name}" for name, value in vars(config.bench).items() if value != getattr(Bench(), name)]
+    if stated:
+        yield f"{', '.join(stated)} do not apply to mode={config.mode.name.value}: mode=bench reads them"
 
 
 def _uncountable(config: Config, facts: ModelFacts | Pack) -> bool:

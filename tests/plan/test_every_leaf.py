@@ -32,7 +32,7 @@ PLACES_AND_LABELS = {
     "result",  # the folder that mode=reproduce runs again; refused in others, as those of OTHER_MODES
 }
 
-OTHER_MODES = ("bench.", "verify.")  # read by modes that plan nothing themselves; refused in others: tests/config/test_rules.py
+OTHER_MODES = ("bench.", "verify.")  # read by modes that plan nothing themselves; noted or refused in others: tests/config/test_maps.py
 
 # The changed value first, then what else it takes for the leaf to apply, which the plan to compare with has too.
 CHANGES: dict[str, list[str]] = {
