@@ -52,7 +52,7 @@ def test_the_interval_covers_the_mean_of_a_normal_variable() -> None:
     rng = np.random.default_rng(1)
     hits = 0
     for _ in range(600):
-        low, high = interval(rng.normal(5.0, 2.0, 30))
+        low, high = interval(rng.normal(5.0, 2.0, 30).tolist())
         hits += low is not None and high is not None and low <= 5.0 <= high
     assert 0.91 <= hits / 600 <= 0.97  # 95 % nominal; the percentile bootstrap covers 93 % at 30 values
 
