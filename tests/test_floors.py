@@ -16,6 +16,8 @@ FLOORS = {
     "strata_recipes.errors": "1",
     "strata_recipes.units": "1",
     "strata_recipes.config.choices": "2",
+    "strata_recipes.config.kinds": "2",
+    "strata_recipes.config.bench_schema": "2",
     "strata_recipes.config.schema": "2",
     "strata_recipes.machine.facts": "2",
     "strata_recipes.pack.index": "2",

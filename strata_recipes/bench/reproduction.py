@@ -15,6 +15,7 @@ FIGURES = (
     "decode.tokens_per_s", "memory.peak_rss_bytes", "memory.lowest_available_bytes",
 )  # fmt: skip
 STABLE_FACTS = ("os", "ram", "cpu.cores", "gpu.name", "gpu.capability", "gpu.vram")  # what makes it another machine; the rest moves
+_PLACED = ("slots_checksum", "ram_checksum")
 _MOST_TOLD = 8
 
 
@@ -32,7 +33,10 @@ class Document:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differ`: what had to be equal and is not. `facts`: what of machine and software is not the same. `figures`: rows of a table."""
+    """`differ`: what had to be equal and is not. `facts`: what of machine, software and build is not the same. `figures`: rows of a table.
+
+    Another build may plan otherwise: its plan, and what then lies in which tier, is a fact, not a difference.
+    """
 
     equal: Sequence[str]
     differ: Sequence[str]
@@ -44,12 +48,14 @@ def compared(there: Document, here: Document, facts_here: Mapping[str, Any]) -> 
     """`facts_here`: this machine's own facts by key, freshly probed; a replay's record repeats the recorded ones."""
     equal: list[str] = []
     differ: list[str] = []
+    planned: list[str] = []
     for name, found in _checks(there, here):
-        if found:
-            differ += [f"{name}: {line}" for line in found]
-        else:
+        excused = (name == "plan" and _commit(there) != _commit(here)) or (name in _PLACED and bool(planned))
+        if not found:
             equal.append(name)
-    return Comparison(equal, differ, [*_facts(there, facts_here), *_software(there, here)], list(_figures(there, here)))
+        (planned if excused else differ).extend(f"{name}: {line}" for line in found)
+    facts = [*_facts(there, facts_here), *_software(there, here), *(f"{line}, by another build" for line in planned)]
+    return Comparison(equal, differ, facts, list(_figures(there, here)))
 
 
 def differences(there: Any, here: Any, key: str = "") -> Iterator[str]:
@@ -68,7 +74,8 @@ def _checks(there: Document, here: Document) -> Iterator[tuple[str, list[str]]]:
     """(what, how it differs) of everything that the recorded folder has to be compared."""
     yield "end", list(differences(there.status.get("state"), here.status.get("state")))
     if there.plan is not None:
-        yield "plan", _shortened(list(differences(there.plan, here.plan or {})))
+        now = {key: value for key, value in (here.plan or {}).items() if key in there.plan}  # keys are added, never renamed
+        yield "plan", _shortened(list(differences(there.plan, now)))
     for key in KEYS:
         if there.identity and there.identity.get(key) is not None:
             yield key, list(differences(there.identity[key], (here.identity or {}).get(key)))
@@ -91,6 +98,10 @@ def _facts(there: Document, here: Mapping[str, Any]) -> Iterator[str]:
         fact = recorded.get(key)
         if fact and fact["how"] == "probed" and fact["value"] != here.get(key):
             yield f"{key}: {fact['value']} there, {here.get(key)} here"
+
+
+def _commit(document: Document) -> Any:
+    return at(document.machine or {}, "source.commit")
 
 
 def _software(there: Document, here: Document) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strata_recipes.config.bench_schema import Verify
 from strata_recipes.config.choices import BenchCache, EmulateRam, ExpertsMode, ModeName, Sampler, Source
-from strata_recipes.config.schema import Config, Model, Verify
+from strata_recipes.config.schema import Config, Model
 
 MAX_SKEW = 5.0
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")

@@ -1,20 +1,15 @@
 """What a user may ask for: one dataclass a group, every leaf typed. Defaults live in conf/, checks in compose.py.
 
-A leaf's metadata says what its text means: `kind` is bytes, rate, count, number, share, bool or text; `auto` that the word
-"auto" is allowed, `words` which others are, `low` the smallest value. Sizes and rates are text or numbers on the way in
-and numbers afterwards.
 Dataclasses are not frozen (Hydra fills them); the Plan is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
+from strata_recipes.config.bench_schema import Bench, Verify
 from strata_recipes.config.choices import (
     Arithmetic,
-    BenchCache,
-    ClaimSize,
     EmulateLinks,
     EmulateRam,
     ExpertsMode,
@@ -30,22 +25,7 @@ from strata_recipes.config.choices import (
     Strategy,
     Template,
 )
-
-if TYPE_CHECKING:  # what every reader sees, after compose has turned text into numbers
-    Bytes = int
-    Rate = float
-    Number = float
-    AutoCount = int | str
-    AutoBytes = int | str
-    AutoBool = bool | str
-else:  # what OmegaConf accepts on the way in
-    Bytes = Rate = Number = AutoCount = AutoBytes = int | float | str
-    AutoBool = bool | str
-
-
-def leaf(kind: str, default: Any = None, *, auto: bool = False, words: tuple[str, ...] = (), low: float = 0) -> Any:
-    """A field of the schema with its meaning; `None` as default stands for not stated."""
-    return field(default=default, metadata={"kind": kind, "auto": auto, "words": words, "low": low})
+from strata_recipes.config.kinds import AutoBool, AutoBytes, AutoCount, Bytes, Number, Rate, leaf
 
 
 @dataclass
@@ -247,42 +227,6 @@ class Emulate:
 @dataclass
 class Mode:
     name: ModeName = ModeName.run
-
-
-@dataclass
-class Bench:
-    """mode=bench: arms in interleaved pairs, each run a process of its own. The other arms are compared with the first."""
-
-    arms: dict[str, list[str]] = field(default_factory=dict)  # name: overrides of the rest of the config
-    checkouts: dict[str, str] = field(default_factory=dict)  # name of an arm: folder of another checkout of this project that runs it
-    pairs: int = leaf("count", 3, low=1)
-    metrics: list[str] = field(  # keys of metrics.json
-        default_factory=lambda: [
-            "ready_s",
-            "first_token_s",
-            "prefill.tokens_per_s",
-            "decode.tokens_per_s",
-            "startup.drive_bytes",
-            "prefill.expert_bytes_read",
-            "memory.peak_rss_bytes",
-            "memory.lowest_available_bytes",
-        ]
-    )
-    settle_s: Number = leaf("number", 0.0)  # of rest before each run
-    cache: BenchCache = BenchCache.asis
-    warm_up: bool = True  # one run of the first arm before the pairs, not counted: it compiles what the others find compiled
-    same_tokens: bool = True  # a run whose tokens or logits differ from the first arm's is not counted
-    stop_below: Bytes = leaf("bytes", 1 << 30)  # the watchdog stops a run once less RAM than this is available
-    stop_after_s: Number = leaf("number", 2.0)  # for so long
-
-
-@dataclass
-class Verify:
-    """mode=verify: runs the claims again."""
-
-    claims: str | None = None  # the file; null: benchmarks/claims.yaml of the checkout
-    size: ClaimSize = ClaimSize.small
-    only: list[str] = field(default_factory=list)  # names of claims; empty: all of that size
 
 
 @dataclass

@@ -13,10 +13,11 @@ from strata_recipes.bench.order import run_order
 from strata_recipes.bench.runs import Run, Sample
 from strata_recipes.bench.summary import Asked, Summary, summarised
 from strata_recipes.bench.words import which
+from strata_recipes.config.bench_schema import Bench
 from strata_recipes.config.choices import BenchCache, Source
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.names import nearest
-from strata_recipes.config.schema import Bench, Config
+from strata_recipes.config.schema import Config
 from strata_recipes.errors import EXIT_DONE, ConfigError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.machine.probe import differences, resolve_hardware

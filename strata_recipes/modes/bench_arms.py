@@ -13,11 +13,12 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 
+from strata_recipes.config.bench_schema import Bench, Verify
 from strata_recipes.config.choices import ModeName
 from strata_recipes.config.compose import compose_config, data_yaml
 from strata_recipes.config.leaf_lines import leaf_lines, value_at
 from strata_recipes.config.leaves import defaults, leaves, plain
-from strata_recipes.config.schema import Bench, Config, Mode, Verify
+from strata_recipes.config.schema import Config, Mode
 from strata_recipes.errors import ConfigError
 from strata_recipes.modes.children import HERE
 

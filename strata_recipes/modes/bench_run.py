@@ -13,9 +13,9 @@ from typing import Any
 from strata_recipes.bench.judge import Left, at, judged
 from strata_recipes.bench.runs import Run, Sample
 from strata_recipes.bench.watchdog import Watchdog
+from strata_recipes.config.bench_schema import Bench
 from strata_recipes.config.choices import EmulateRam
 from strata_recipes.config.leaves import plain
-from strata_recipes.config.schema import Bench
 from strata_recipes.errors import PlanError
 from strata_recipes.machine import ballast, memory
 from strata_recipes.modes.bench_arms import Arm

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
+from strata_recipes.config.bench_schema import Bench
 from strata_recipes.config.compose import config_hash, resolved_yaml
-from strata_recipes.config.schema import Bench, Config
+from strata_recipes.config.schema import Config
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
 from strata_recipes.files.residency import cached_bytes

@@ -18,11 +18,12 @@ from rich.text import Text
 from strata_recipes.bench.claims import PRINTED, Claim, claims_of, value_of
 from strata_recipes.bench.watchdog import Watchdog
 from strata_recipes.bench.words import number
+from strata_recipes.config.bench_schema import Verify
 from strata_recipes.config.choices import ClaimSize
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.names import nearest
 from strata_recipes.config.quoting import quoted
-from strata_recipes.config.schema import Config, Verify
+from strata_recipes.config.schema import Config
 from strata_recipes.errors import EXIT_DONE, ClaimError, ConfigError, FileError
 from strata_recipes.modes.children import HERE, Ended, strata_command, watched
 from strata_recipes.modes.own_words import own_words_only

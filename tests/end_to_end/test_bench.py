@@ -58,10 +58,9 @@ def test_arms_that_are_refused_or_compute_otherwise(strata: Strata) -> None:
 
 
 def test_an_arm_of_another_build_that_falls_back_or_is_killed(strata: Strata, other_build: Path, tmp_path: Path) -> None:
-    """The other build lacks a section of the schema, and the drive refuses it direct reads; a third kills itself once it has started."""
+    """The other build lacks a key of the schema, and the drive refuses it direct reads; a third kills itself once it has started."""
     killed = Path(shutil.copytree(other_build, tmp_path / "killed", symlinks=True))
-    edit(other_build / "strata_recipes" / "config" / "schema.py", "    bench: Bench = field(default_factory=Bench)\n", "")
-    edit(other_build / "strata_recipes" / "config" / "rules.py", '        ("bench", config.bench, Bench(), ModeName.bench),\n', "")
+    edit(other_build / "strata_recipes" / "config" / "bench_schema.py", "    warm_up: bool", "    warmed: bool")
     refusing = "def open_handles(*_, **__):\n    raise Refused('planted')\n\n\ndef stage_bytes"
     edit(other_build / "strata_recipes" / "engine" / "startup_unbuffered.py", "def stage_bytes", refusing)
     suicide = "    folder.started()\n    __import__('os').kill(__import__('os').getpid(), 9)\n"
