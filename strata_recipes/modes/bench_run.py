@@ -16,7 +16,7 @@ from strata_recipes.bench.watchdog import Watchdog
 from strata_recipes.config.bench_schema import Bench
 from strata_recipes.config.choices import EmulateRam
 from strata_recipes.config.leaves import plain
-from strata_recipes.errors import PlanError
+from strata_recipes.errors import ConfigError, PlanError
 from strata_recipes.machine import ballast, memory
 from strata_recipes.modes.bench_arms import Arm
 from strata_recipes.modes.bench_cache import set_cache
@@ -91,20 +91,23 @@ def _judged(
 @contextmanager
 def _stood_in(arm: Arm) -> Iterator[None]:
     """emulate.ram=ballast: most of the ballast lies before the run starts, so that locking it is not in the run's times."""
-    if arm.config.emulate.ram is not EmulateRam.ballast:
-        yield
-        return
-    try:
-        with ready_pack(arm.config.model) as pack:
-            room = room_bytes(prepare(arm.config, pack), pack.index) + _CHILD_BYTES
-    except PlanError:
-        yield  # the run will say so
-        return
-    if room >= memory.available().num_bytes:
+    room = _room_bytes(arm)
+    if room is None or room >= memory.available().num_bytes:  # in the second case the run itself says what is missing
         yield
         return
     with ballast.leaving(room):
         yield
+
+
+def _room_bytes(arm: Arm) -> int | None:
+    """What is to be left available; None where there is no ballast, or no plan, which the run will say."""
+    if arm.config.emulate.ram is not EmulateRam.ballast:
+        return None
+    try:
+        with ready_pack(arm.config.model) as pack:
+            return room_bytes(prepare(arm.config, pack), pack.index) + _CHILD_BYTES
+    except (ConfigError, PlanError):
+        return None
 
 
 def _folder_of(place: Path) -> Path | None:

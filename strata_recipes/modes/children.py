@@ -24,7 +24,7 @@ from strata_recipes.modes.interrupt import raise_if_interrupted
 HERE = Path(strata_recipes.__file__).parents[1]
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from strata_recipes.modes.entry import process; process()"
 _LOOK_EVERY_S = 0.1
-_ENDING_S = 5.0  # that a run has to end by itself after Ctrl-C; design allows it 2
+_ENDING_S = 2.0  # that a run has to end by itself after Ctrl-C
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -207,3 +213,22 @@ def test_verify_holds_and_fails_once_a_bound_is_tightened_past_the_truth(strata:
     assert f"claim copy no longer holds: metrics.json:startup.copy_bytes is {truth:,}, wanted < {truth}" in done.last_line
     assert [each["holds"] for each in document(done, "verify.json")] == [False, False]
     assert document(done, "status.json")["state"] == "failed"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_ends_the_bench_and_its_run(cache: Path, tmp_path: Path) -> None:
+    words = [*TINY, *ONE_EACH, "bench.arms.a=[decode.max_new_tokens=4000,decode.stop_at_eos=false]", f"results.root={tmp_path}"]
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run.py"), *words], env=os.environ | {"XDG_CACHE_HOME": str(cache)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
+    )  # fmt: skip
+    while process.poll() is None and not list(tmp_path.glob("bench/*/runs/*/run/*/status.json")):
+        time.sleep(0.1)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family, process.communicate()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130 and "interrupted" in errors.splitlines()[-1]
+    assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    (status,) = tmp_path.glob("bench/*/status.json")
+    assert json.loads(status.read_text())["state"] == "stopped"
