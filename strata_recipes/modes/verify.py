@@ -145,9 +145,14 @@ def _row(each: Verdict) -> tuple[str, ...]:
 
 
 def _readme(verdicts: Sequence[Verdict], left: Sequence[Claim]) -> str:
-    lines = ["| claim | value | bound | verdict | says |", "|---|---|---|---|---|", *(f"| {' | '.join(_row(each))} |" for each in verdicts)]
+    rows = [f"| {' | '.join(map(_cell, _row(each)))} |" for each in verdicts]
+    lines = ["| claim | value | bound | verdict | says |", "|---|---|---|---|---|", *rows]
     rest = "\n".join(f"* {claim.name}: {claim.says} `{claim.command}`" for claim in left) or "* every claim of the file was run"
     return "# Claims, run again\n\n" + "\n".join(lines) + f"\n\nWhat was not run:\n\n{rest}\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _shown(value: Any) -> str:
