@@ -62,12 +62,13 @@ def bytes_by_tier(summary: Summary) -> Figure:
     tiers: Mapping[str, Mapping[str, int]] = {run.arm: run.tiers for run in summary.measured if run.tiers}
     arms = [arm for arm in summary.asked.arms if arm in tiers]
     scale, name = (GiB, "GiB") if any(sum(tiers[arm].values()) >= GiB / 4 for arm in arms) else (MiB, "MiB")
+    widest = max((sum(tiers[arm].values()) / scale for arm in arms), default=0)
     left = [0.0] * len(arms)
     for number, tier in enumerate(_TIERS):
         sizes = [tiers[arm].get(tier, 0) / scale for arm in arms]
         panel.barh([_short(arm) for arm in arms], sizes, left=left, label=tier, color=colour(number), height=0.6)
         for row, (start, size) in enumerate(zip(left, sizes, strict=True)):
-            if size > 0.08 * max(map(sum, zip(left, sizes, strict=True))):
+            if size > 0.08 * widest:  # room for its number
                 panel.text(start + size / 2, row, f"{size:,.3g}", ha="center", va="center", color="white", fontsize=9)
         left = [start + size for start, size in zip(left, sizes, strict=True)]
     if arms:

@@ -41,9 +41,9 @@ def difference_text(key: str, found: Difference | None) -> str:
         return "no pair"
     scale, name = unit_for(key, found.mean)
     std = "" if found.std is None else f" ± {number(found.std / scale)}"
-    within = "" if found.low is None or found.high is None else f" [{found.low / scale:+.3g}, {found.high / scale:+.3g}]"
+    within = "" if found.low is None or found.high is None else f" [{_signed(found.low / scale)}, {_signed(found.high / scale)}]"
     ratio = "" if found.ratio is None else f", {found.ratio:.3g} times"
-    return f"{found.mean / scale:+.3g}{std} {name}".rstrip() + f"{within}{ratio} ({found.n} {'pair' if found.n == 1 else 'pairs'})"
+    return f"{_signed(found.mean / scale)}{std} {name}".rstrip() + f"{within}{ratio} ({found.n} {'pair' if found.n == 1 else 'pairs'})"
 
 
 def value_text(key: str, value: float | None) -> str:
@@ -58,3 +58,7 @@ def number(value: float) -> str:
     if value == int(value):
         return f"{value:,.0f}"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'}{number(abs(value))}"

@@ -57,6 +57,9 @@ def test_ram_over_time_shows_stopped_runs_and_the_threshold() -> None:
 def test_tiers_stack_to_all_experts_and_an_empty_bench_says_so() -> None:
     (panel,) = bytes_by_tier(with_tiers()).axes
     assert [round(patch.get_width(), 3) for patch in panel.patches] == [3.0, 3.0, 2.0, 2.0, 1.0, 1.0]  # type: ignore[attr-defined]
+    assert [text.get_text() for text in panel.texts] == ["3", "3", "2", "2", "1", "1"]
+    sliver = summarised(asked("a"), [run("a", 1, tiers={"vram": GiB // 50, "ram": 0, "file": 10 * GiB})])
+    assert [text.get_text() for text in bytes_by_tier(sliver).axes[0].texts] == ["10"], "no number wider than its bar"
     nothing = summarised(asked("a"), [run("a", 1, mark=Mark.refused, why="no", figures={}, identity={})])
     assert [text.get_text() for text in paired_points(nothing).axes[0].texts] == ["no run is counted"]
     assert [text.get_text() for text in bytes_by_tier(nothing).axes[0].texts] == ["no run came to a plan"]
