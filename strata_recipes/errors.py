@@ -11,6 +11,7 @@ EXIT_DONE = 0
 EXIT_REFUSED = 2
 EXIT_FILES = 3
 EXIT_DEVICE = 4
+EXIT_DIFFERS = 5
 EXIT_INTERRUPTED = 130
 
 
@@ -56,3 +57,9 @@ class ModelError(StrataError):
     """The model's arithmetic went wrong (a NaN in a router): names layer and token."""
 
     exit_code = EXIT_DEVICE
+
+
+class ClaimError(StrataError):
+    """What was measured or computed again is not what was claimed or recorded: names both."""
+
+    exit_code = EXIT_DIFFERS

@@ -46,6 +46,8 @@ def read_value(member: Member, value: Any, key: str, faults: list[str]) -> Any:
         return None
     if member.kind == "list":
         return _read_list(member, value, key, faults)
+    if member.kind == "map":
+        return _read_map(member, value, key, faults)
     try:
         return _read_leaf(member, value)
     except ValueError as why:
@@ -83,6 +85,14 @@ def _read_list(member: Member, value: Any, key: str, faults: list[str]) -> Any:
         return BROKEN
     items = [read_value(member.element, item, f"{key}.{at}", faults) for at, item in enumerate(value) if item is not BROKEN]
     return [item for item in items if item is not BROKEN]
+
+
+def _read_map(member: Member, value: Any, key: str, faults: list[str]) -> Any:
+    if not isinstance(value, dict):
+        faults.append(f"{key}: {value!r} has no names, wanted is {key}.NAME=...")
+        return BROKEN
+    items = {str(name): read_value(member.element, item, f"{key}.{name}", faults) for name, item in value.items() if item is not BROKEN}
+    return {name: item for name, item in items.items() if item is not BROKEN}
 
 
 def _read_text(member: Member, value: Any) -> str:

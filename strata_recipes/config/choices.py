@@ -114,3 +114,21 @@ class ModeName(Enum):
     simulate = "simulate"
     calibrate = "calibrate"
     profile = "profile"
+    bench = "bench"
+    verify = "verify"
+    reproduce = "reproduce"
+
+
+class BenchCache(Enum):
+    """What of the pack lies in the page cache before each run of a bench: nothing, all, or what is there anyway."""
+
+    cold = "cold"
+    warm = "warm"
+    asis = "asis"
+
+
+class ClaimSize(Enum):
+    """Claims that mode=verify runs: those that take a minute and no timing, or every one."""
+
+    small = "small"
+    all = "all"

@@ -40,7 +40,12 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 def resolved_yaml(config: Config) -> str:
     """The whole config as YAML text (to be stored as UTF-8) that composes to an equal Config."""
-    data = _escaped(plain(config))
+    return data_yaml(plain(config))
+
+
+def data_yaml(config: dict[str, Any]) -> str:
+    """The same of a config as plain data, perhaps of another build's schema."""
+    data = _escaped(config)
     return _HEAD + yaml.dump(data, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=10_000)
 
 

@@ -23,21 +23,21 @@ class Member:
 
     @property
     def kind(self) -> str:
-        """bytes, rate, count, number, share where the field says so; else section, list, enum, bool or text by its type."""
+        """bytes, rate, count, number, share where the field says so; else section, list, map, enum, bool or text by its type."""
         if "kind" in self.metadata:
             return str(self.metadata["kind"])
         if dataclasses.is_dataclass(self.hint):
             return "section"
-        if typing.get_origin(self.hint) is list:
-            return "list"
+        if typing.get_origin(self.hint) in (list, dict):
+            return "list" if typing.get_origin(self.hint) is list else "map"
         if isinstance(self.hint, type) and issubclass(self.hint, Enum):
             return "enum"
         return {bool: "bool", str: "text", int: "count", float: "number"}[self.hint]
 
     @property
     def element(self) -> Member:
-        """What a list holds."""
-        return Member(typing.get_args(self.hint)[0], False, {})
+        """What a list holds, or a map under any name."""
+        return Member(typing.get_args(self.hint)[-1], False, {})
 
 
 class Leaf(NamedTuple):
@@ -72,6 +72,8 @@ def plain(value: Any) -> Any:
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, list):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
     return value.name if isinstance(value, Enum) else value
 
 

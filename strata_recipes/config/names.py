@@ -9,7 +9,7 @@ from strata_recipes.config.leaves import Member, leaves, members
 from strata_recipes.config.schema import Config
 
 ROOT = Member(Config, False, {})
-NO_GROUPS = ("results", "sweep", "calibrate", "profile")  # members without a folder of options
+NO_GROUPS = ("results", "bench", "verify", "result", "sweep", "calibrate", "profile")  # members without a folder of options
 RECIPE = "recipe"
 GROUPS = (*(name for name in members(Config) if name not in NO_GROUPS), RECIPE)
 
@@ -20,7 +20,7 @@ def find(key: str) -> Member | None:
     for name in key.split("."):
         if at.kind == "section" and name in members(at.hint):
             at = members(at.hint)[name]
-        elif at.kind == "list" and name.isdigit():
+        elif at.kind == "map" or (at.kind == "list" and name.isdigit()):
             at = at.element
         else:
             return None

@@ -17,6 +17,7 @@ from hydra.errors import HydraException
 from strata_recipes.config.checking import read_value
 from strata_recipes.config.hydra_keys import hydra_key_fault
 from strata_recipes.config.leaves import Member
+from strata_recipes.config.maps import ADDED, in_map, map_line
 from strata_recipes.config.names import GROUPS, RECIPE, find, nearest, unknown_key
 from strata_recipes.config.quoting import advice, quoted
 
@@ -59,7 +60,7 @@ def _check(line: str, folders: Sequence[Path] | None, faults: list[str]) -> str:
     if "=" not in line and not line.startswith("~"):
         faults.append(f"{line!r} is not key=value: write for example {_example(line)}")
         return line
-    line = _home(line)
+    line = map_line(_home(line))
     try:
         override = OverridesParser.create().parse_override(line)
     except HydraException as error:
@@ -74,7 +75,7 @@ def _check(line: str, folders: Sequence[Path] | None, faults: list[str]) -> str:
     elif override.package is not None:
         faults.append(f"{line} puts a group into another place, which this config has not: write {key}=OPTION")
     else:
-        return _check_value(override, line.lstrip("+"), folders, faults)
+        return _check_value(override, ADDED * in_map(key) + line.lstrip("+"), folders, faults)
     return line
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strata_recipes.config.choices import ExpertsMode, Sampler, Source
+from strata_recipes.config.bench_schema import Verify
+from strata_recipes.config.choices import BenchCache, EmulateRam, ExpertsMode, ModeName, Sampler, Source
 from strata_recipes.config.schema import Config, Model
 
 MAX_SKEW = 5.0
@@ -13,7 +14,7 @@ _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 def contradictions(config: Config) -> list[str]:
     """Every fault between keys, each with its remedy; empty for a config that may be planned."""
-    return [*_experts(config), *_decode(config), *_workload(config), *_model(config), *_hardware(config)]
+    return [*_experts(config), *_decode(config), *_workload(config), *_model(config), *_hardware(config), *_modes(config)]
 
 
 def _experts(config: Config) -> Iterator[str]:
@@ -75,3 +76,30 @@ def _hardware(config: Config) -> Iterator[str]:
     ):
         if size is not None and of is not None and size > of:
             yield f"hardware.{part}={size} is more than hardware.{whole}={of}: lower the one or raise the other"
+
+
+def _modes(config: Config) -> Iterator[str]:
+    """Keys that one mode reads, and what that mode cannot do without."""
+    mode = config.mode.name
+    if mode is not ModeName.verify and config.verify != Verify():
+        yield f"verify.* applies to mode=verify only, here it is {mode.name}: add mode=verify, or leave it out"
+    if config.result is not None and mode is not ModeName.reproduce:
+        yield f"result={config.result} applies to mode=reproduce only, here it is {mode.name}: add mode=reproduce, or leave it out"
+    if config.result is None and mode is ModeName.reproduce:
+        yield "mode=reproduce needs the folder to run again: add result=results/run/FOLDER"
+    if mode is ModeName.bench:
+        yield from _bench(config)
+
+
+def _bench(config: Config) -> Iterator[str]:
+    bench = config.bench
+    if not bench.arms:
+        yield "mode=bench needs its arms: add for example bench.arms.a=[startup=mapped] bench.arms.b=[startup=unbuffered]"
+    for name in bench.checkouts:
+        if name not in bench.arms:
+            yield f"bench.checkouts.{name} is of no arm: known are {', '.join(bench.arms)}; add bench.arms.{name}=[], or leave it out"
+    if bench.cache is BenchCache.warm and config.emulate.ram is EmulateRam.cgroup:
+        yield (
+            "bench.cache=warm does not go with emulate.ram=cgroup, which drops the pack from the page cache before each run: "
+            "take bench.cache=cold, or another emulate.ram"
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from strata_recipes.config.bench_schema import Bench, Verify
 from strata_recipes.config.choices import (
     Arithmetic,
     Device,
@@ -264,6 +265,9 @@ class Config:
     workload: Workload = field(default_factory=Workload)
     emulate: Emulate = field(default_factory=Emulate)
     mode: Mode = field(default_factory=Mode)
+    bench: Bench = field(default_factory=Bench)
+    verify: Verify = field(default_factory=Verify)
+    result: str | None = None  # mode=reproduce: the folder to run again
     results: Results = field(default_factory=Results)
     sweep: Sweep = field(default_factory=Sweep)
     calibrate: Calibrate = field(default_factory=Calibrate)

@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from strata_recipes.config.choices import ModeName
 from strata_recipes.config.compose import hydra_main
-from strata_recipes.config.schema import Config, Sweep
+from strata_recipes.config.schema import Config
+from strata_recipes.config.task_schema import Sweep
 from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED, ConfigError
 from strata_recipes.modes import streams
 from strata_recipes.modes.interrupt import Interrupt
@@ -79,6 +80,18 @@ def _mode(name: ModeName) -> Job:
         from strata_recipes.modes.calibrate import calibrate
 
         return calibrate
+    if name is ModeName.bench:
+        from strata_recipes.modes.bench import bench
+
+        return bench
+    if name is ModeName.verify:
+        from strata_recipes.modes.verify import verify
+
+        return verify
+    if name is ModeName.reproduce:
+        from strata_recipes.modes.reproduce import reproduce
+
+        return reproduce
     # Torch's threads wait for each other by spinning unless told before it loads: with one other busy process on 2 cores
     # the demo then wrote 1.3 tokens/s, sleeping 43, and alone 50 either way.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

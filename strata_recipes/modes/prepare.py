@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
+from strata_recipes.config.bench_schema import Bench
 from strata_recipes.config.choices import Device, Order, Strategy
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Compute, Config
@@ -59,11 +60,9 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
     index, order = ordered(config, facts)
     decided = decide(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
-    if prompt is not None:
-        fresh = tuple(note for note in prompt.notes if note not in decided.plan.notes)
-        plan = dataclasses.replace(decided.plan, notes=(*decided.plan.notes, *fresh))
-        decided = dataclasses.replace(decided, plan=plan)
-    plan = decided.plan
+    notes = [*(() if prompt is None else prompt.notes), *_of_other_modes(config)]
+    plan = dataclasses.replace(decided.plan, notes=(*decided.plan.notes, *(note for note in notes if note not in decided.plan.notes)))
+    decided = dataclasses.replace(decided, plan=plan)
     return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, decided, order, prompt, folder_hash)
 
 
@@ -92,17 +91,24 @@ def recorded(prepared: Prepared, overrides: list[str]) -> Iterator[ResultsFolder
     machine = machine_json(prepared.machine, prepared.emulated.facts)
     again = dataclasses.replace(prepared.config, results=dataclasses.replace(prepared.config.results, folder=None))
     folder.write_before(resolved_yaml(again), overrides, machine, prepared.plan)
+    with end_told(folder, prepared.plan):
+        yield folder
+
+
+@contextmanager
+def end_told(folder: ResultsFolder, plan: Plan | None = None) -> Iterator[None]:
+    """An error in the block is recorded in the folder and goes on."""
     try:
         with memory_told():
-            yield folder
+            yield
     except StrataError as error:
-        _record(folder, ended(error.exit_code, str(error)), prepared.plan)
+        _record(folder, ended(error.exit_code, str(error)), plan)
         raise
     except KeyboardInterrupt:
-        _record(folder, ended(EXIT_INTERRUPTED, "interrupted"), prepared.plan)
+        _record(folder, ended(EXIT_INTERRUPTED, "interrupted"), plan)
         raise
     except BaseException as error:  # a bug: the folder says so, and it goes on with its traceback
-        _record(folder, ended(1, f"{type(error).__name__}: {error}"), prepared.plan)
+        _record(folder, ended(1, f"{type(error).__name__}: {error}"), plan)
         raise
 
 
@@ -111,11 +117,11 @@ def results_folder(config: Config, folder_hash: str) -> ResultsFolder:
     results = config.results
     if results.folder is not None:
         return ResultsFolder.at(Path(results.folder).expanduser())
-    kind = _recipe() or config.mode.name.value
+    kind = recipe() or config.mode.name.value
     return ResultsFolder.make(Path(results.root).expanduser(), kind, folder_hash, datetime.now())
 
 
-def _record(folder: ResultsFolder, status: Status, plan: Plan) -> None:
+def _record(folder: ResultsFolder, status: Status, plan: Plan | None) -> None:
     """The end of a run that failed; a folder that cannot be written any more must not hide why."""
     try:
         folder.end(status, plan)
@@ -150,10 +156,17 @@ def ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Expert
     return with_profile(facts.index, path, order), order
 
 
-def _recipe() -> str | None:
+def recipe() -> str | None:
     """The recipe of this run, which its folder is named after."""
     choice = HydraConfig.get().runtime.choices.get("recipe") if HydraConfig.initialized() else None
     return str(choice) if choice else None
+
+
+def _of_other_modes(config: Config) -> Iterator[str]:
+    """A recipe of a bench may be planned or run as it is: what the bench alone reads is then noted."""
+    stated = [f"bench.{name}" for name, value in vars(config.bench).items() if value != getattr(Bench(), name)]
+    if stated:
+        yield f"{', '.join(stated)} do not apply to mode={config.mode.name.value}: mode=bench reads them"
 
 
 def _uncountable(config: Config, facts: ModelFacts | Pack) -> bool:

@@ -27,7 +27,7 @@ def simulate(config: Config, overrides: list[str]) -> int:
         prepared = prepare(config, facts)
     with recorded(prepared, overrides) as folder:
         console().print(simulated_table(prepared.decided, facts.index))
-        folder.attach("timeline.svg", timeline_of(prepared.decided))
+        folder.write("timeline.svg", timeline_of(prepared.decided))
         folder.write_simulated(prepared.plan, simulated_metrics(prepared.decided, facts.index), DONE)
     print(f"results: {folder.path}")
     return 0
@@ -40,7 +40,7 @@ def _table(config: Config, overrides: list[str], name: str) -> int:
     with recorded(prepared, overrides) as folder:
         cells = compare(table)
         console().print(comparison_table(table, cells))
-        folder.attach("comparison.json", comparison_json(table, cells))
+        folder.write("comparison.json", comparison_json(table, cells))
         folder.end(DONE, prepared.plan)
     print(f"results: {folder.path}")
     return 0

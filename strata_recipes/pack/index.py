@@ -113,7 +113,6 @@ class PackIndex:
     profile_id: str = ""  # xxh3-64 hex of the expert profile; "" means expert id, then layer
     heat: tuple[float, ...] = ()  # of the profile: how often a layer's experts were chosen, hottest first; empty: not counted
     notes: tuple[str, ...] = ()  # tensors seen and not used, fits and estimates
-    skew: float | None = None  # of the router, as the profile's counts show it
 
     def offset(self, layer: int, expert: int) -> int:
         """Where the blob starts in experts.bin; a plain int, so that an id from a small numpy array never wraps the product."""

@@ -47,7 +47,7 @@ class Manifest:
 
     def index(self) -> PackIndex:
         table = self.ngram.tensor if self.ngram else None
-        return PackIndex(self.name, self.pack_id, self.geometry, self.layers, self.dense, table, "", self.notes)
+        return PackIndex(self.name, self.pack_id, self.geometry, self.layers, self.dense, table, notes=self.notes)
 
     def checksum_table(self) -> NDArray[np.uint64]:
         """xxh3-64 of every blob, [layers, experts]."""

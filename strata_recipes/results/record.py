@@ -76,14 +76,14 @@ class ResultsFolder:
     def write_before(self, resolved: str, overrides: Sequence[str], machine: str | None, plan: Plan | None) -> None:
         """What reproduces the run, before any work. `machine` is machine.json's text; null where it came to no plan."""
         self._stated = resolved + "\n".join(overrides)
-        self._write("resolved.yaml", resolved)
+        self.write("resolved.yaml", resolved)
         lines = "".join(f"- {_scalar(line)}\n" for line in overrides)
         if not (self.path / "overrides.yaml").exists():  # else of whoever made the folder ready, who knows what the user said
             write_text(self.path / "overrides.yaml", lines or "[]\n")  # the user's own words: a path in them is theirs to publish
         if machine is not None:
-            self._write("machine.json", machine)
+            self.write("machine.json", machine)
         if plan is not None:
-            self._write("plan.json", plan.to_json())
+            self.write("plan.json", plan.to_json())
         self.set_status(PLANNED)
 
     def started(self) -> None:
@@ -105,22 +105,18 @@ class ResultsFolder:
         if outcome.logits is not None:
             rows = np.ascontiguousarray(outcome.logits, np.float32)
             write_binary(self.path / "logits.npy", lambda file: np.save(file, rows, allow_pickle=False))
-        self._write("metrics.json", outcome.metrics.to_json())
-        self._write("identity.json", outcome.identity.to_json())
-        self._write("samples.csv", to_csv(outcome.samples))
+        self.write("metrics.json", outcome.metrics.to_json())
+        self.write("identity.json", outcome.identity.to_json())
+        self.write("samples.csv", to_csv(outcome.samples))
         if outcome.reply is not None:
             write_text(self.path / "reply.json", outcome.reply)
-        self._write("README.md", readme(plan, outcome.metrics, status, self.name))
+        self.write("README.md", readme(plan, outcome.metrics, status, self.name))
         self.set_status(status)
-
-    def attach(self, name: str, text: str) -> None:
-        """One more small file of text."""
-        self._write(name, text)
 
     def write_simulated(self, plan: Plan, metrics: Metrics, status: Status) -> None:
         """The figures of a simulation, which leaves no identity and no samples."""
-        self._write("metrics.json", metrics.to_json())
-        self._write("README.md", readme(plan, metrics, status, self.name))
+        self.write("metrics.json", metrics.to_json())
+        self.write("README.md", readme(plan, metrics, status, self.name))
         self.set_status(status)
 
     def end(self, status: Status, plan: Plan | None = None) -> None:
@@ -128,14 +124,15 @@ class ResultsFolder:
         if status.error:
             self.log(status.error)
         if plan is not None:
-            self._write("README.md", readme(plan, Metrics(), status, self.name))
+            self.write("README.md", readme(plan, Metrics(), status, self.name))
         self.set_status(status)
 
     def set_status(self, status: Status) -> None:
         """Replace status.json."""
-        self._write("status.json", status.to_json())
+        self.write("status.json", status.to_json())
 
-    def _write(self, name: str, text: str) -> None:
+    def write(self, name: str, text: str) -> None:
+        """One more file, without this machine's places."""
         write_text(self.path / name, self._clean(text))
 
     def _clean(self, text: str) -> str:

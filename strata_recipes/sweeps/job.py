@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from strata_recipes.config.compose import config_hash, resolved_yaml
-from strata_recipes.config.schema import Config, Sweep
+from strata_recipes.config.schema import Config
+from strata_recipes.config.task_schema import Sweep
 from strata_recipes.errors import EXIT_DEVICE, EXIT_DONE, EXIT_INTERRUPTED, ConfigError
 from strata_recipes.machine.gpu import visible_uuids
 from strata_recipes.machine.rates_cache import cache_folder

@@ -104,6 +104,8 @@ NEEDS = {
     ("workload", "token_ids"): ["workload.token_ids_file=ids.npy"],
     ("model", "hf"): ["model.source=folder"],
     ("model", "gguf"): ["model.source=file.gguf"],
+    ("mode", "bench"): ["bench.arms.a=[]"],
+    ("mode", "reproduce"): ["result=folder"],
 }
 SHIPPED = {group: options(group, [conf_dir()]) for group in GROUPS}
 
@@ -120,7 +122,10 @@ def test_every_shipped_option_composes(turn: int) -> None:
 
 def test_the_workloads_have_the_lengths_of_the_reports() -> None:
     names = ["prompt_2k", "prompt_7k4", "prompt_8k1", "prompt_12k9", "prompt_32k", "prompt_51k5", "prompt_224k"]
-    assert [compose_config([f"workload={name}"]).workload.tokens for name in names] == [2048, 7400, 8100, 12900, 32768, 51500, 223706]
+    shipped = [compose_config([f"workload={name}"]) for name in names]
+    assert [config.workload.tokens for config in shipped] == [2048, 7400, 8100, 12900, 32768, 51500, 223706]
+    chat = compose_config(["workload=prompt_chat"])
+    assert (chat.workload.tokens, chat.decode.max_new_tokens) == (44, 1024)
 
 
 def test_the_default_config() -> None:

@@ -1,4 +1,4 @@
-"""mode=profile: what it counts, that merging adds, and that plan and routing model use its skew."""
+"""mode=profile: what it counts, that merging adds, and that the plan uses its counts."""
 
 from __future__ import annotations
 
@@ -58,15 +58,14 @@ def test_texts_are_counted_merged_and_planned_with(
         assert added is not None and (added == counts).all(), "one by one or together, in either order: the same"
         order = load_profile(both, index)
         assert [int(counts[pair]) for pair in order] == sorted(counts.reshape(-1).tolist(), reverse=True)
-        skew = skew_of(counts, index.geometry.top_k)
-        assert with_profile(index, both, order).skew == skew
+        assert with_profile(index, both, order).heat == tuple(float(f"{mean:.9g}") for mean in np.sort(counts)[:, ::-1].mean(0))
         save_profile(tmp_path / "order.npz", order)
         assert load_counts(tmp_path / "order.npz", index) is None
         with pytest.raises(PackError, match="is no profile"):
             load_counts(tmp_path / "a.txt", index)
     capsys.readouterr()
     assert main(["mode=plan", root, f"experts.profile={both}", "hardware=rtx3060_6gb"]) == 0
-    assert f"a router skew of {skew:g} (the profile's); slots hold the hottest" in " ".join(capsys.readouterr().out.split())
+    assert "predicted with the profile's counts of choices" in " ".join(capsys.readouterr().out.split())
     assert main(["mode=profile", root, f"profile.files=[{files[0]}]", f"profile.merge={tmp_path}/order.npz"]) == 3
     assert "only a profile with `counts` can be merged" in capsys.readouterr().err
     assert main(["mode=profile", root]) == 2

@@ -39,5 +39,5 @@ def test_counts_that_mean_nothing_are_refused(counts: list[int], tmp_path: Path)
 
 def test_counts_of_another_form_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "p.npz", pairs=np.array(ORDER, np.int32), counts=np.ones((12, 2), np.int64))
-    with pytest.raises(PackError, match=r"`counts` has shape \(12, 2\)"):
+    with pytest.raises(PackError, match=r"`counts` has shape \[12, 2\]"):
         load_heat(tmp_path / "p.npz", INDEX)
