@@ -13,8 +13,8 @@ from strata_recipes.plan.experts import Placement, Room, Sizes, placements
 from strata_recipes.plan.file_io import FileIoChoice, choose_file_io
 from strata_recipes.plan.limits import shrink, stands_in
 from strata_recipes.plan.plan import Budget, Share
-from strata_recipes.plan.prefill import FileReading, direct_choices, not_layer_major
-from strata_recipes.plan.sizing import Case, Shape, kept_shape, ram_left, shape_of
+from strata_recipes.plan.prefill import FileReading, chunk_candidates, direct_choices, not_layer_major
+from strata_recipes.plan.sizing import Case, Shape, kept_shape, ram_left, shape_at, shape_of
 from strata_recipes.plan.startup import StartFacts, start_facts, strategies
 from strata_recipes.plan.super_chunk import SuperChunk, super_chunks
 from strata_recipes.simulate.load import Load
@@ -107,6 +107,22 @@ def _both_orders(search: Search, strategy: str) -> tuple[list[Option], str | Non
     why = not_layer_major(case.prompt_tokens, base.chunk, any(option.placement.vram_slots == everything for option in chunked))
     if why:
         return chunked, why
+    found: list[Option] = []
+    reasons = []
+    for chunk in (one for one in chunk_candidates(asked) if one <= base.chunk):
+        options, why = _layer_major(search, strategy, shape_at(case, strategy, chunk))
+        found += options
+        reasons += [why] if why else []
+        if any(option.shape.super_chunk.tokens >= case.prompt_tokens for option in options if option.shape.super_chunk):
+            break  # a smaller grid is for those who lack the room to keep the prompt beside the larger one's buffers
+    if not found:
+        return chunked, reasons[0]
+    return (found if asked.order is Order.layer_major else chunked + found), None
+
+
+def _layer_major(search: Search, strategy: str, base: Shape) -> tuple[list[Option], str | None]:
+    """Its options on one grid, or why there are none."""
+    case, asked = search.case, search.case.config.prefill
     fitting: dict[SuperChunk, Shape] = {}
 
     def fits(super_chunk: SuperChunk) -> bool:
@@ -128,9 +144,8 @@ def _both_orders(search: Search, strategy: str) -> tuple[list[Option], str | Non
     kept = super_chunks(asked, base.chunk, case.prompt_tokens, case.machine.gpu is not None, fits)
     if not kept:
         least = gib(total(kept_parts(case.pack.geometry, 2 * base.chunk)))
-        return chunked, f"two chunks of {base.chunk:,} tokens keep {least}, which does not fit with a margin of {gib(asked.margin)}"
-    found = [option for one in kept for option in options(one)]
-    return (found if asked.order is Order.layer_major else chunked + found), None
+        return [], f"two chunks of {base.chunk:,} tokens keep {least}, which does not fit with a margin of {gib(asked.margin)}"
+    return [option for one in kept for option in options(one)], None
 
 
 def _holds_experts(search: Search, shape: Shape) -> bool:

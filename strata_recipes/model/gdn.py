@@ -17,7 +17,7 @@ from strata_recipes.model.norm import rms_norm, unit_norm
 from strata_recipes.model.short_conv import short_conv
 from strata_recipes.model.weights import Weights
 from strata_recipes.pack.index import Geometry
-from strata_recipes.plan.budget import GDN_CHUNK
+from strata_recipes.plan.budget import GDN_CHUNK, GDN_GROUP
 
 _GATES: dict[str, Callable[[Tensor], Tensor]] = {"sigmoid": torch.sigmoid, "silu": functional.silu}
 Form = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -60,11 +60,14 @@ def recurrent(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, 
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
-    """T tokens: q, k, v [T, V, D], log_decay and beta [T, V]; state [V, D key, D value] is moved on. Returns [T, V, D].
+    """T tokens: q, k, v [T, V, D], log_decay and beta [T, V]; state [V, D key, D value] is moved on. Returns [T, V, D]."""
+    parts = zip(*(torch.split(part, GDN_GROUP) for part in (q, k, v, log_decay, beta)), strict=True)
+    return torch.cat([_group(*part, state) for part in parts])
 
-    What token i writes is what v_i adds to all that was read before it at k_i, so the corrections of C tokens solve a unit lower
-    triangular system. All chunks' systems are solved at once; only what meets the state goes chunk by chunk.
-    """
+
+def _group(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
+    """What token i writes is what v_i adds to all that was read before it at k_i, so the corrections of C tokens solve a unit lower
+    triangular system. All chunks' systems are solved at once; only what meets the state goes chunk by chunk."""
     num_tokens = v.shape[0]
     q, k, v = (_cut(part) for part in (q, k, v))  # [V, N, C, D]
     log_decay, beta = (_cut(part[:, :, None]) for part in (log_decay, beta))  # [V, N, C, 1]; a token of filling changes nothing

@@ -15,23 +15,22 @@ from strata_recipes.plan.plan import Share
 
 F32_BYTES = 4
 ROUNDED_BYTES = {"f32": 0, "bf16": 2, "f16": 2, "q8": 4}  # of an operand beside the float32 it was rounded from
-GDN_CHUNK = 64  # tokens that the gated delta net solves together
+GDN_CHUNK, GDN_GROUP = 64, 256  # tokens that the gated delta net solves together, and at once
 ID_BYTES = 8
 INT8_SCALE_EVERY, INT8_SCALE_BYTES = 64, 2  # one fp16 scale for 64 values
 Q4_0_VALUES, Q4_0_BYTES = 32, 18
 ROWS_AT_ONCE = 4  # on a card: chunks of rows that one launch takes to the experts, a token's choices counted each
-SPANS_CROSSING = 3  # of a super-chunk whose streams lie in RAM: one comes up, one is computed with, one goes down
-LIBRARY_BYTES = 64 << 20  # that cuBLAS and cuSOLVER take for themselves on a card; beside a small model the reserve gives it
-MATMUL_BYTES = 64 << 20  # of dense weights that are dequantized at once on a card, at most
+SPANS_CROSSING = 2  # of a super-chunk whose streams lie in RAM: one comes up while another goes down
+LIBRARY_BYTES = 64 << 20  # that cuBLAS, cuSOLVER and the allocator's gaps take on a card; beside a small model the reserve gives it
+MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
-BETWEEN_SHARE = 4  # of the prompt buffers again: what a card's allocator, which gives 2 or 20 MiB at a time, loses between blocks
-RING_SLOTS = 32  # blobs on the card on their way: one half is computed from while the other is copied to
+RING_SLOTS = 16  # blobs on the card on their way: one half is computed from while the other is copied to
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
-EXPERT_ROWS, MATMUL, BETWEEN, CROSSING = "rows at the experts", "matmul workspace", "between blocks", "streams on their way"
+EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "streams on their way"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
@@ -90,7 +89,7 @@ def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tupl
     attention = 3 * query + 2 * g.kv_heads * g.head_dim + g.indexer_heads * g.indexer_dim + blocks + g.query_heads * selected
     # mixed q|k|v before and after the convolution, gate, output
     # then q, k, v by value head, the right side and its solution, what is read, kept and returned; three square systems a head
-    solved = 10 * value + 3 * g.gdn_value_heads * GDN_CHUNK
+    solved = (10 * value + 3 * g.gdn_value_heads * GDN_CHUNK) * min(1.0, GDN_GROUP / rows)
     delta_net = 2 * (2 * g.gdn_key_heads * g.gdn_head_dim + value) + 2 * value + solved
     ngram = 3 * wide + (g.ngram_size - 1) * g.ngram_heads * g.ngram_width if g.ngram_layers else 0
     per_row = (
@@ -98,7 +97,7 @@ def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tupl
         ("expert inputs and sums", 2 * g.hidden + 2 * g.top_k),  # x, acc, ids and weights
         ("mixer activations", max(attention, delta_net, ngram)),
     )
-    parts = [Share(name, rows * values * F32_BYTES) for name, values in per_row]
+    parts = [Share(name, int(rows * values) * F32_BYTES) for name, values in per_row]
     return (*parts, Share("logits", logits_rows * g.vocab * F32_BYTES))
 
 
@@ -174,10 +173,9 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
-    between = Share(BETWEEN, buffers.num_bytes // BETWEEN_SHARE)
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, pack.dense_bytes // 16))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
-    return Fixed((dense, widened, *state, buffers, between, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), ring), of_ram)
+    return Fixed((dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), ring), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

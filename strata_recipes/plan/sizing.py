@@ -57,12 +57,16 @@ def start_demand(case: Case, strategy: str) -> StartDemand | None:
 def shape_of(case: Case, strategy: str) -> Shape:
     """The first chunk candidate whose parts fit; PlanError names budget, shortfall and the largest context that fits."""
     for chunk in chunk_candidates(case.config.prefill):
-        asked = case.config.kv
-        context = max_context(asked, case.pack.geometry, case.prompt_tokens, case.config.decode.max_new_tokens, chunk)
-        shape = _shape(case, chunk, context, start_demand(case, strategy))
+        shape = shape_at(case, strategy, chunk)
         if _short(case, shape) is None:
             return shape
     raise PlanError(_message(case, shape))
+
+
+def shape_at(case: Case, strategy: str, chunk: int) -> Shape:
+    """The shape on this grid, whether it fits or not."""
+    context = max_context(case.config.kv, case.pack.geometry, case.prompt_tokens, case.config.decode.max_new_tokens, chunk)
+    return _shape(case, chunk, context, start_demand(case, strategy))
 
 
 def kept_shape(case: Case, base: Shape, super_chunk: SuperChunk, ahead: bool = False) -> Shape | None:

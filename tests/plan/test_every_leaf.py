@@ -109,6 +109,7 @@ CHANGES: dict[str, list[str]] = {
     "kv.format": ["kv.format=fp16"],
     "kv.max_context": ["kv.max_context=9000"],
     "compute.arithmetic": ["compute.arithmetic=bf16"],
+    "compute.device": ["compute.device=cuda"],
     "compute.threads": ["compute.threads=3"],
     "workload.token_ids_file": ["workload.token_ids_file=/nowhere.npy"],
     "workload.tokens": ["workload.tokens=5000"],

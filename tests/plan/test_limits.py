@@ -79,7 +79,7 @@ def test_a_probed_pc_is_its_own_size() -> None:
 
 
 def test_vram_stated_on_a_pc_without_a_gpu_lies_in_its_ram() -> None:
-    pc = machine(2 * MiB, 64 * MiB, probed=frozenset({"available", "gpu.bandwidth (estimated)"}))
+    pc = machine(3 * MiB, 64 * MiB, probed=frozenset({"available", "gpu.bandwidth (estimated)"}))
     plan = build_plan(small_config(), pc, small_index(), 100)
     assert plan.vram_slots > 0 and plan.ram.part("stand-in for VRAM") == plan.vram.used_bytes
     assert "arena in RAM" in plan.emulate[0]

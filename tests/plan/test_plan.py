@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strata_recipes.config.choices import ExpertsMode, Logits
+from strata_recipes.config.choices import ExpertsMode, Logits, Order
 from strata_recipes.config.schema import Experts, Prefill
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
@@ -31,7 +31,17 @@ def test_the_seeds_settings_give_the_seeds_slots() -> None:
     assert 15_200 * 0.95 <= plan.vram_slots <= 15_200 * 1.05
     assert plan.vram_slots + plan.ram_blobs == 24_576 and plan.file_blobs == 0
     assert plan.kv.num_bytes == plan.vram.used_bytes - sum(
-        plan.vram.part(name) for name in ("dense weights", "prompt buffers", "stage ring", "expert slots")
+        plan.vram.part(name)
+        for name in (
+            "dense weights",
+            "matmul workspace",
+            "prompt buffers",
+            "rows at the experts",
+            "super-chunk's expert rows",
+            "super-chunk's residual streams",
+            "stage ring",
+            "expert slots",
+        )
     )
     because = decision(plan, "model.mtp").because
     assert "276,824,064 B" in because  # 262,144 cells of 1,056 B in one more layer
@@ -56,7 +66,7 @@ def test_the_same_inputs_give_the_same_bytes() -> None:
 
 
 def with_context(context: int | str, tokens: int = 1, new: int = 0, vram: int = 8 * MiB, chunk: int | str = "auto") -> Plan:
-    config = dataclasses.replace(small_config(), prefill=Prefill(chunk=chunk))
+    config = dataclasses.replace(small_config(), prefill=Prefill(Order.chunked, chunk))
     config.kv.max_context, config.decode.max_new_tokens = context, new
     return build_plan(config, machine(vram), small_index(), tokens)
 
@@ -115,7 +125,7 @@ def test_ram_that_is_short_is_named() -> None:
 
 
 def test_the_automatic_grid_shrinks_only_where_memory_is_short() -> None:
-    assert with_context("auto", 2000).prefill.chunk == 512
+    assert with_context("auto", 2000, vram=16 * MiB).prefill.chunk == 512
     lean = with_context(2048, 2000, chunk=128)
     vram = lean.vram.used_bytes - lean.experts.vram_bytes
     assert with_context(2048, 2000, vram=vram).prefill.chunk == 128
@@ -165,7 +175,7 @@ def test_full_arena_and_resident_differ_by_what_ram_holds() -> None:
 def test_a_profile_decides_which_sizes_the_slots_have() -> None:
     pack = small_index(profile_id="feed")
     big_first = sorted(((la, ex) for ex in range(24) for la in range(4)), key=lambda pair: -pack.layers[pair[0]].blob_bytes)
-    config, pc = small_config(), machine(2 * MiB)
+    config, pc = small_config(), machine(3 * MiB)
     plain, heavy = build_plan(config, pc, pack, 100), build_plan(config, pc, pack, 100, order=big_first)
     assert heavy.vram_slots < plain.vram_slots and heavy.experts.order == "feed"
 

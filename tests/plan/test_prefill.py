@@ -21,7 +21,7 @@ PACK = small_index()
 LAPTOP = "hardware=rtx3060_6gb kv.max_context=16384 kv=q4_0"
 
 
-def plan(tokens: int = 100, chunk: int = 16, vram: int | None = 2 * MiB, experts: Experts | None = None, **asked: Any) -> Plan:
+def plan(tokens: int = 100, chunk: int = 16, vram: int | None = 3 * MiB, experts: Experts | None = None, **asked: Any) -> Plan:
     config: Config = dataclasses.replace(small_config(), prefill=Prefill(chunk=chunk, **asked), experts=experts or Experts())
     return build_plan(config, machine(vram), PACK, tokens)
 
@@ -70,7 +70,7 @@ def test_what_a_super_chunk_keeps_is_counted_and_the_budget_holds() -> None:
     g, tokens = PACK.geometry, 100
     streams, rows = kept_parts(g, tokens)
     assert streams.num_bytes == tokens * 4 * 64 * 4
-    assert rows.num_bytes == tokens * (2 * 64 * 4 + 4 * 4 + 4 * 28)
+    assert rows.num_bytes == tokens * (2 * 64 * 4 + 4 * 4 + 4 * 48)
     for residuals, places in ((Residuals.vram, ("vram", "vram")), (Residuals.host, ("ram", "vram"))):
         found = plan(tokens, order=Order.layer_major, residuals=residuals)
         assert (found.prefill.super_chunk, found.prefill.residuals) == (112, residuals.value)
@@ -84,7 +84,7 @@ def test_what_a_super_chunk_keeps_is_counted_and_the_budget_holds() -> None:
 def test_the_largest_that_fits_where_the_whole_does_not() -> None:
 
     def layer_major(**asked: Any) -> Plan:
-        return plan(1000, vram=3 * MiB, experts=Experts(slots=10), order=Order.layer_major, residuals=Residuals.vram, **asked)
+        return plan(1000, vram=4 * MiB, experts=Experts(slots=10), order=Order.layer_major, residuals=Residuals.vram, **asked)
 
     whole = layer_major()
     assert whole.prefill.super_chunk == 1008

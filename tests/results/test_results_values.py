@@ -24,6 +24,7 @@ from strata_recipes.results.status import State, Status, ended
 KEYS = """ready_s first_token_s
 startup.strategy startup.fill_s startup.copy_s startup.purge_s startup.fill_bytes startup.copy_bytes
 startup.drive_bytes startup.cached_bytes startup.extents startup.fallback
+startup.interpreter_s startup.device_s startup.dense_s startup.kernels_s startup.pinning_s
 memory.lowest_available_bytes memory.peak_rss_bytes memory.rss_before_fill_bytes memory.major_faults memory.pages_in memory.pages_out
 memory.vram_peak_bytes memory.vram_budget_bytes memory.ram_peak_bytes memory.ram_budget_bytes
 experts.vram_slots experts.ram_blobs experts.file_blobs
