@@ -105,8 +105,9 @@ def test_the_mode_writes_what_every_mode_takes(tmp_path: Path, monkeypatch: pyte
     written = tmp_path / "own" / "strata_recipes" / "hardware" / "mine.yaml"
     first = yaml.safe_load(written.read_text())
     assert written.read_text().startswith(MARK) and all(rate > 0 for rate in first["drive"].values())
+    needs = {ModeName.bench: ["bench.arms.a=[]", "bench.arms.b=[startup=mapped]"], ModeName.reproduce: ["result=somewhere"]}
     for mode in ModeName:
-        hardware = compose_config(["hardware=mine", f"mode={mode.value}"]).hardware
+        hardware = compose_config(["hardware=mine", f"mode={mode.value}", *needs.get(mode, [])]).hardware
         assert hardware.drive.direct == float(first["drive"]["direct"]) and hardware.name == "mine"
     assert main(["mode=plan", "hardware=mine", f"results.root={tmp_path}/results"]) == 0
     assert main([*words, "calibrate.name=cpu"]) == 2

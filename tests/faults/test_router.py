@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from strata_recipes.engine.session import Session
 from strata_recipes.errors import ModelError, PackError
-from strata_recipes.model.experts import run_experts
+from strata_recipes.model.experts import CpuExperts
 from strata_recipes.model.mixer_out import MixerOut
-from strata_recipes.model.scratch import ExpertScratch
 from strata_recipes.pack.reader import Pack, open_pack
 from tests.engine.plans import plan_for
 from tests.faults import oracle
@@ -122,8 +121,8 @@ def test_70_000_rows_of_one_expert(tiny: Packed) -> None:
 
         sums = []
         for tile in (None, 4096):
-            out = MixerOut(x, x, chosen, weights, torch.zeros(70_000, 96), x, ExpertScratch(pack.index.geometry))
-            run_experts(out, 1, pack.index, One(), "f32", tile)
+            out = MixerOut(x, x, chosen, weights, torch.zeros(70_000, 96), x)
+            CpuExperts(pack.index, "f32", tile)(out, 1, One())
             sums.append(out.acc.numpy())
     assert sums[0].tobytes() == sums[1].tobytes()
     gate, up, down = (tiny.made.weights[f"blk.1.ffn_{part}_exps.weight"][4] for part in ("gate", "up", "down"))
