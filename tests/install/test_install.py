@@ -106,9 +106,10 @@ def test_a_wheel_holds_what_is_shipped_and_runs_from_anywhere(python: Path, chec
 
 
 def shipped(folder: Path) -> set[str]:
-    """All sources, all configs as strata_recipes.conf, and the demo model."""
+    """All sources, all configs as strata_recipes.conf, the demo model and the published tables."""
     code = {path.relative_to(folder).as_posix() for name in SOURCES[:2] for path in (folder / name).rglob("*.py")}
     conf = {
         f"strata_recipes/{path.relative_to(folder).as_posix()}" for path in (folder / "conf").rglob("*") if path.suffix in (".yaml", ".py")
     }
-    return code | conf | {"strata_recipes/assets/storyteller.gguf"}
+    tables = {path.relative_to(folder).as_posix() for path in (folder / "strata_recipes" / "assets" / "tables").iterdir()}
+    return code | conf | tables | {"strata_recipes/assets/storyteller.gguf"}
