@@ -120,7 +120,7 @@ def _describe(array: Any) -> tuple[str, tuple[int, ...], bool, int]:
     view = getattr(array, "__cuda_array_interface__", None)
     if view is None:
         raise ValueError(f"{type(array).__name__} is not a device array")
-    return np.dtype(view["typestr"]).name, tuple(view["shape"]), view.get("strides") is None, int(view["data"][0])
+    return np.dtype(view["typestr"]).name, tuple(view["shape"]), view.get("strides") is None or 0 in view["shape"], int(view["data"][0])
 
 
 def to_device(array: np.ndarray) -> Any:

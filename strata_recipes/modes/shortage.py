@@ -1,4 +1,4 @@
-"""Memory that an allocator did not get, told as one DeviceError whoever asked: Python, mmap or torch. Frees nothing."""
+"""Memory that an allocator did not get, and a card that was lost, told as one DeviceError whoever met it. Frees nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from strata_recipes.errors import DeviceError
 
+_LOST = "CUDA error"  # begins what torch says of any call after the driver was reset or the PC slept
 _TORCH = ("can't allocate memory", "out of memory")  # of its RuntimeErrors, for the CPU and for a card
 
 
@@ -23,6 +24,9 @@ def memory_told() -> Iterator[None]:
             raise
         raise _told(error) from error
     except RuntimeError as error:
+        if str(error).startswith(_LOST):
+            words = " ".join(str(error).split("\n")[0].split())
+            raise DeviceError(f"the card does not answer any more ({words}): start again, the process cannot go on with it") from error
         if not any(words in str(error) for words in _TORCH):
             raise
         raise _told(error) from error

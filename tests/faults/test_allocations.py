@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from strata_recipes.engine.session import Session
-from strata_recipes.errors import StrataError
+from strata_recipes.errors import DeviceError, StrataError
+from strata_recipes.modes.shortage import memory_told
 from strata_recipes.pack.reader import open_pack
 from tests.end_to_end.conftest import Strata
 from tests.engine.plans import nothing_left, plan_for
@@ -77,3 +78,15 @@ def test_a_refused_allocation_leaves_nothing(
         if tokens:
             break
     assert list(tokens) == wanted and failed >= 1 and len(calls) < at
+
+
+def test_a_lost_card_is_one_sentence() -> None:
+    """What torch says of every call after a driver reset; other RuntimeErrors are bugs and go on."""
+    with (
+        pytest.raises(DeviceError, match=r"the card does not answer any more \(CUDA error: unspecified launch failure\)") as told,
+        memory_told(),
+    ):
+        raise RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously reported")
+    assert told.value.exit_code == 4
+    with pytest.raises(RuntimeError, match="shapes"), memory_told():
+        raise RuntimeError("shapes do not match")
