@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import NoReturn
 
 from strata_recipes.config.choices import ModeName
@@ -59,46 +60,10 @@ def run_job(config: Config, overrides: list[str]) -> int:
 
 
 def _mode(name: ModeName) -> Job:
-    # Imported here: torch and numba cost seconds that mode=plan and --help need not pay.
-    if name is ModeName.plan:
-        from strata_recipes.modes.plan import plan
-
-        return plan
-    if name is ModeName.pack:
-        from strata_recipes.modes.pack import pack
-
-        return pack
-    if name is ModeName.simulate:
-        from strata_recipes.modes.simulate import simulate
-
-        return simulate
-    if name is ModeName.fit:
-        from strata_recipes.modes.fit import fit
-
-        return fit
-    if name is ModeName.calibrate:
-        from strata_recipes.modes.calibrate import calibrate
-
-        return calibrate
-    if name is ModeName.bench:
-        from strata_recipes.modes.bench import bench
-
-        return bench
-    if name is ModeName.verify:
-        from strata_recipes.modes.verify import verify
-
-        return verify
-    if name is ModeName.reproduce:
-        from strata_recipes.modes.reproduce import reproduce
-
-        return reproduce
-    # Torch's threads wait for each other by spinning unless told before it loads: with one other busy process on 2 cores
-    # the demo then wrote 1.3 tokens/s, sleeping 43, and alone 50 either way.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if name is ModeName.profile:
-        from strata_recipes.modes.profile import profile
-
-        return profile
-    from strata_recipes.modes.run import run
-
-    return run
+    """A mode is the function of its name in the module of its name; torch and numba cost seconds that mode=plan need not pay."""
+    if name in (ModeName.run, ModeName.profile):
+        # Torch's threads wait for each other by spinning unless told before it loads: with one other busy process on 2 cores
+        # the demo then wrote 1.3 tokens/s, sleeping 43, and alone 50 either way.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    job: Job = getattr(import_module(f"strata_recipes.modes.{name.value}"), name.value)
+    return job
