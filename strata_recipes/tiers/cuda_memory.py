@@ -6,6 +6,7 @@ torch's own pinned allocator rounds up to powers of two, and takes its memory wh
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ class Locks:
             return False
         code = int(torch.cuda.cudart().cudaHostRegister(view.ctypes.data, view.size, 0))
         if code:
+            _forget_error()
             self._refuse(view.size, code)
             return False
         self.locked_bytes += view.size
@@ -56,6 +58,13 @@ class Locks:
                     f"the driver refuses to page-lock {num_bytes} bytes beside {self.locked_bytes} that are locked (CUDA error {code}): "
                     "copies from there are pageable and slower, results are the same; raise the limit of locked memory (ulimit -l)"
                 )
+
+
+def _forget_error() -> None:
+    """The runtime keeps a refusal as this thread's last error, and the next launch, which is innocent, would report it."""
+    assert torch.version.cuda is not None, "without CUDA nothing is locked"
+    major = torch.version.cuda.split(".")[0]
+    ctypes.CDLL(f"cudart64_{major}.dll" if sys.platform == "win32" else f"libcudart.so.{major}").cudaGetLastError()
 
 
 class LockedBuffer(AlignedBuffer):
