@@ -11,12 +11,12 @@ from kernels_numba.device import DeviceMismatch, check_device
 from kernels_numba.gpu.selftest import self_test
 from strata_recipes.errors import DeviceError
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import DENSE, EXPERT_ROWS, MATMUL, RING, SLOTS
+from strata_recipes.plan.budget import DENSE, EXPERT_ROWS, RING, SLOTS
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.cuda_memory import Locks
 from strata_recipes.units import gib
 
-AT_ONCE = (DENSE, MATMUL, RING, EXPERT_ROWS, SLOTS)  # parts that are there when the slots are taken; the others come with the prompt
+AT_ONCE = (DENSE, RING, EXPERT_ROWS, SLOTS)  # parts that are there when the slots are taken; the others come with the prompt
 
 
 class Card:

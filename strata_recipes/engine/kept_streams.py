@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from strata_recipes.plan.budget import SPANS_CROSSING
 from strata_recipes.tiers.cuda_memory import LockedBuffer, Locks, tensor_of
 
 
@@ -44,6 +46,7 @@ class StreamsInRam:
         self._memory = LockedBuffer(num_tokens * width * 4, 4096, locks)
         self._rows = tensor_of(self._memory.bytes).view(torch.float32).view(num_tokens, width)
         self._down, self._up = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self._under_way: deque[torch.cuda.Event] = deque()  # of the spans that came up, oldest first
 
     def keep(self, streams: Tensor, start: int) -> Tensor:
         at = start - self._first
@@ -52,9 +55,14 @@ class StreamsInRam:
         with torch.cuda.stream(self._down):
             kept.copy_(streams, non_blocking=True)
         streams.record_stream(self._down)  # its memory is not reused before the copy
+        gone = torch.cuda.Event()
+        gone.record(self._down)
+        self._under_way.append(gone)
         return kept
 
     def back(self, kept: Tensor) -> Tensor:
+        while len(self._under_way) >= SPANS_CROSSING:  # what the plan counts; the host would queue all spans at once
+            self._under_way.popleft().synchronize()
         self._up.wait_stream(self._down)
         computing = torch.cuda.current_stream()
         with torch.cuda.stream(self._up):

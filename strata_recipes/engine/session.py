@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
+from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
@@ -40,37 +41,6 @@ if TYPE_CHECKING:  # numba-cuda takes a second to import, for those who have a c
     from strata_recipes.engine.card import Card
 
 Checksums = list[tuple[int, int, int]]
-
-
-@dataclass(frozen=True)
-class MemoryFigures:
-    """What the session's memory came to; the names are those of metrics.json. The lowest RAM and the highest RSS are a sampler's."""
-
-    rss_before_fill_bytes: int
-    major_faults: int | None
-    pages_in: int | None
-    pages_out: int | None
-    vram_peak_bytes: int
-    vram_budget_bytes: int
-    ram_peak_bytes: int
-    ram_budget_bytes: int
-
-
-@dataclass(frozen=True)
-class StartParts:
-    """Seconds of a start before its copies."""
-
-    device_s: float = 0.0  # a card's context, its self-test
-    dense_s: float = 0.0  # the dense weights
-    kernels_s: float = 0.0  # of compiling kernels, what was left when the copies were done
-
-
-@dataclass(frozen=True)
-class Threads:
-    """As the plan says, and never more than this PC's cores. Torch's bits depend on the number, our kernels' do not."""
-
-    torch: int
-    kernels: int
 
 
 class Session:
@@ -103,11 +73,14 @@ class Session:
         try:
             self._take_parts()
             self.threads = self._set_threads()
-            self._load()
-            warm = None if self._card is None else WarmUp(*self._ready(), self.pack.index)
+            with self._memory():
+                self._load()
+            warm = self._warming()
             order = self.pack.order() if self._order is None else self._order
             self._started = start(plan, self.pack, order, self.ledger, self._hooks, card=self._card, poison=self._poison)
             self._opened.callback(self._started.tiers.close)
+            if self._card is not None:
+                self._opened.callback(torch.cuda.synchronize)  # no copy is under way from memory that is given back next
             self._compiled(warm)
         except BaseException:
             self.close()
@@ -252,6 +225,13 @@ class Session:
 
     def _memory(self) -> AbstractContextManager[None]:
         return nullcontext() if self._card is None else self._card.memory()
+
+    def _warming(self) -> WarmUp | None:
+        if self._card is None:
+            return None
+        warm = WarmUp(*self._ready(), self.pack.index)
+        self._opened.callback(warm.close)
+        return warm
 
     def _compiled(self, warm: WarmUp | None) -> None:
         if warm is not None:

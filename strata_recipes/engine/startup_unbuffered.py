@@ -177,6 +177,7 @@ class _Fill:
                 if self._poison:
                     buffers[number % len(buffers)].bytes[: batch.num_bytes] = POISON
         finally:
+            self._steps.fill.tier.flush()  # no copy is under way from what is given back
             for buffer in buffers:
                 buffer.close()
 

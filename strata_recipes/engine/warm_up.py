@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.tiers.cuda_slots import Slot
 
+WAIT_S = 0.2  # a wait without end cannot be interrupted on every system
 TOKENS = 2  # one would take the recurrent form of the gated delta net
 
 
@@ -41,11 +43,12 @@ class _Blank:
 
 
 class WarmUp:
-    """A thread of its own; `wait` returns when all is compiled, and raises what it raised."""
+    """A thread of its own; `wait` returns when all is compiled, and raises what it raised. `close` ends it after the kernel at work."""
 
     def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex) -> None:
         self._work = model, experts, index
         self._error: BaseException | None = None
+        self._stopping = False
         self.seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="warm-up", daemon=True)
         self._thread.start()
@@ -53,38 +56,47 @@ class WarmUp:
     def wait(self) -> float:
         """Seconds that were still to wait for."""
         began = time.perf_counter()
-        self._thread.join()
+        self._join()
         if self._error:
             raise self._error
         return time.perf_counter() - began
 
+    def close(self) -> None:
+        """Ends it, done or not; closing twice is nothing."""
+        self._stopping = True
+        self._join()
+
+    def _join(self) -> None:
+        while self._thread.is_alive():
+            self._thread.join(WAIT_S)
+
     def _run(self) -> None:
         began = time.perf_counter()
         try:
-            _mixers(*self._work[::2])
-            _experts(*self._work)
+            for step in (*_mixers(*self._work[::2]), *_experts(*self._work)):
+                if self._stopping:
+                    return
+                step()
             torch.cuda.synchronize()
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
             self._error = error
         self.seconds = time.perf_counter() - began
 
 
-def _mixers(model: Qwen4Exp, index: PackIndex) -> None:
+def _mixers(model: Qwen4Exp, index: PackIndex) -> list[Callable[[], object]]:
+    """Each layer's, one after the other, then the head and the ranking of blocks."""
     ids = np.zeros(TOKENS, np.int64)
     state, streams = model.new_state(max(TOKENS, index.geometry.index_block)), model.embed(ids)
-    for layer in range(index.geometry.num_layers):
-        model.mixer(layer, streams, ids, state, 0)
-    model.logits(streams[-1:])
-    model.warm_up_selection()
+    layers = [partial(model.mixer, layer, streams, ids, state, 0) for layer in range(index.geometry.num_layers)]
+    return [*layers, partial(model.logits, streams[-1:]), model.warm_up_selection]
 
 
-def _experts(model: Qwen4Exp, experts: Experts, index: PackIndex) -> None:
-    g, seen = index.geometry, set()
+def _experts(model: Qwen4Exp, experts: Experts, index: PackIndex) -> list[Callable[[], object]]:
+    """One layer of each set of formats."""
+    g = index.geometry
     blank = _Blank(index.max_blob_bytes, model.device)
-    for layer, at in enumerate(index.layers):
-        if (formats := (at.gate, at.up, at.down)) in seen:
-            continue
-        seen.add(formats)
-        chosen = torch.arange(g.top_k, device=model.device).repeat(TOKENS, 1)
-        zeros = torch.zeros(TOKENS, g.hidden, device=model.device)
-        experts(_Nothing(zeros, chosen, torch.ones_like(chosen, dtype=torch.float32), zeros.clone()), layer, blank)
+    chosen = torch.arange(g.top_k, device=model.device).repeat(TOKENS, 1)
+    zeros = torch.zeros(TOKENS, g.hidden, device=model.device)
+    rows = _Nothing(zeros, chosen, torch.ones_like(chosen, dtype=torch.float32), zeros.clone())
+    first = {(at.gate, at.up, at.down): layer for layer, at in reversed(list(enumerate(index.layers)))}
+    return [partial(experts, rows, layer, blank) for layer in first.values()]

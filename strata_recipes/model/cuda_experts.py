@@ -17,7 +17,8 @@ from torch import Tensor
 from kernels_numba.gpu.grouped_matmul import grouped_down, grouped_gate_up
 from kernels_numba.gpu.groups import Groups, Part, tiles_of
 from kernels_numba.gpu.moe import moe_scatter_add
-from strata_recipes.model.arithmetic import HALVES, rounded
+from kernels_numba.gpu.quantize_rows import round_rows
+from strata_recipes.model.arithmetic import HALVES
 from strata_recipes.model.experts import Blobs, Routed
 from strata_recipes.model.router import refuse_nan
 from strata_recipes.pack.index import LayerExperts, PackIndex
@@ -103,8 +104,13 @@ class CudaExperts:
         grouped_down(hidden, sorted_already, down, g.hidden, results, self._compute)
 
     def _operand(self, values: Tensor) -> Tensor:
-        half = HALVES.get(self._compute)
-        return rounded(values, self._compute) if half is None else values.to(half)
+        if self._compute in HALVES:
+            return values.to(HALVES[self._compute])
+        if self._compute != "q8":
+            return values
+        out = torch.empty_like(values)
+        round_rows(values, out)
+        return out
 
 
 def _pieces(counts: np.ndarray, most: int) -> Iterator[np.ndarray]:

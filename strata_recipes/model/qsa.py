@@ -51,7 +51,7 @@ class SelectedAttention:
         index = None
         if middle < stop:
             index = self.indexer.queries(x[middle - start :], (angles[0][middle - start :], angles[1][middle - start :]))
-        on_card = query.device.type == "cuda" and self._dim % 32 == 0  # what the kernel takes
+        on_card = query.device.type == "cuda" and self._dim % 32 == 0 and self._dim <= 256 and query.shape[2] <= 16  # the kernel's limits
         read = self._read_on_card(query, index, state, start) if on_card else self._read(query, index, state, start, middle)
         return self._output((read.transpose(0, 1) * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -35,6 +36,8 @@ from strata_recipes.results.metrics import EmulatedMetrics
 from strata_recipes.results.record import ResultsFolder
 from strata_recipes.results.status import Status, ended
 from strata_recipes.text.prompt import Prompt, prompt_ids, prompt_length
+
+LEAST_CAPABILITY = (8, 0)  # of the kernels
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +82,19 @@ def replanner(prepared: Prepared, facts: ModelFacts | Pack) -> Callable[[Machine
 
 
 def _computing(asked: Compute, machine: Machine) -> Compute:
-    """`device` as a literal: the card that is here, where the planned PC has one."""
+    """`device` as a literal: the card that is here and can run the kernels, where the planned PC has one and torch is built for it."""
     if asked.device is not Device.auto:
         return asked
-    here = machine.gpu is not None and find_card() is not None
-    return dataclasses.replace(asked, device=Device.cuda if here else Device.cpu)
+    card = find_card() if machine.gpu is not None else None
+    able = card is not None and tuple(int(part) for part in card.capability.split(".")) >= LEAST_CAPABILITY
+    return dataclasses.replace(asked, device=Device.cuda if able and _torch_has_cuda() else Device.cpu)
+
+
+def _torch_has_cuda() -> bool:
+    """By its files: torch itself takes seconds to import."""
+    found = find_spec("torch")
+    folders = () if found is None else found.submodule_search_locations or ()
+    return any(list((Path(folder) / "lib").glob("*torch_cuda*")) for folder in folders)
 
 
 @contextmanager

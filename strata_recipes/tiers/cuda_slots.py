@@ -45,6 +45,7 @@ class CudaSlots:
         self._taken = ledger.take("vram", SLOTS, sum(copy.num_bytes for copy in copies))
         try:
             self._allocate(keep_bytes, note)
+            self._stream.wait_stream(torch.cuda.current_stream(device))  # whose kernels may still use what the slots are made of
             self.num_bytes = sum(place.numel() for place in self._places.values())
         except BaseException:
             self.close()
@@ -77,8 +78,11 @@ class CudaSlots:
             self._places[layer, expert].copy_(tensor_of(blob), non_blocking=True)
 
     def flush(self) -> None:
-        """Waits for all copies."""
+        """Waits for all copies, and gives up what they came through."""
         self._stream.synchronize()
+        for buffer, _ in self._bounce:
+            buffer.close()
+        self._bounce = []
 
     @contextmanager
     def receive(self, layer: int, expert: int) -> Iterator[Bytes]:
@@ -96,9 +100,7 @@ class CudaSlots:
 
     def close(self) -> None:
         self.flush()
-        for buffer, _ in self._bounce:
-            buffer.close()
-        self._bounce, self._places, self._slices = [], {}, []
+        self._places, self._slices = {}, []
         torch.cuda.empty_cache()
         self._taken.give_back()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 
 from strata_recipes.files.pace import Pace
@@ -102,10 +102,11 @@ class ExpertTiers:
             if self._file:
                 self._file.close()
         finally:
-            self.vram.close()
-            if self._locked:
-                self._locked.close()  # before its memory goes
-            self.ram.close()
+            with ExitStack() as last:  # each is closed, whatever the others say
+                last.callback(self.ram.close)
+                if self._locked:
+                    last.callback(self._locked.close)  # before its memory goes
+                last.callback(self.vram.close)
 
     def _resident(self, layer: int, expert: int) -> bool:
         return (layer, expert) in self.vram or (layer, expert) in self.ram
