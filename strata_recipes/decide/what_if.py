@@ -13,6 +13,7 @@ from strata_recipes.units import GiB, figure
 
 MORE_RAM = 8 * GiB
 CARDS_GIB = (4, 6, 8, 12, 16, 24, 32, 48, 80, 141)  # sizes that are sold
+RAM_STEPS = (1, 2, 4, 8, 16)  # times MORE_RAM, where nothing fits
 WORTH = 1.05  # a gain under this is none to a reader
 Planner = Callable[[Machine], Plan]
 
@@ -27,12 +28,16 @@ class WhatIf:
 
 def changes(machine: Machine) -> Iterator[tuple[str, Machine]]:
     """One thing better at a time."""
-    more = {"ram_bytes": machine.ram_bytes + MORE_RAM, "ram_available_bytes": machine.ram_available_bytes + MORE_RAM}
-    yield f"{MORE_RAM // GiB} GiB more RAM", dataclasses.replace(machine, **more)  # type: ignore[arg-type]
+    yield more_ram(machine, MORE_RAM)
     yield from list(larger_cards(machine))[:1]
     drive = machine.drive
     faster = dataclasses.replace(drive, direct=2 * drive.direct, faults=2 * drive.faults)
     yield "a drive twice as fast", dataclasses.replace(machine, drive=faster)
+
+
+def more_ram(machine: Machine, num_bytes: int) -> tuple[str, Machine]:
+    ram, available = machine.ram_bytes + num_bytes, machine.ram_available_bytes + num_bytes
+    return f"{num_bytes // GiB} GiB more RAM", dataclasses.replace(machine, ram_bytes=ram, ram_available_bytes=available)
 
 
 def larger_cards(machine: Machine) -> Iterator[tuple[str, Machine]]:
@@ -49,9 +54,9 @@ def what_if(machine: Machine, plan: Planner) -> list[WhatIf]:
 
 
 def remedies(machine: Machine, plan: Planner) -> list[WhatIf]:
-    """Where nothing fits: more RAM if that alone would do, else the smallest card that would."""
-    more_ram = next(changes(machine))
-    found = (WhatIf(change, _predicted(better, plan)) for change, better in (more_ram, *larger_cards(machine)))
+    """Where nothing fits: the least RAM more that alone would do, else the smallest card that would."""
+    better_ones = (*(more_ram(machine, times * MORE_RAM) for times in RAM_STEPS), *larger_cards(machine))
+    found = (WhatIf(change, _predicted(better, plan)) for change, better in better_ones)
     first = next((one for one in found if one.predicted is not None), None)
     return [] if first is None else [first]
 

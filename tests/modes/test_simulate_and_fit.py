@@ -102,3 +102,10 @@ def test_gains_under_a_twentieth_are_not_told() -> None:
     now, then = Prediction(10.0, 2.0, 100.0, 19.0), Prediction(9.9, 2.0, 104.0, 27.0)
     assert gains(now, then) == "decode 19 -> 27 tokens/s"
     assert gains(now, now) == "" and WhatIf("x", None).predicted is None
+
+
+def test_a_pc_with_far_too_little_ram_is_told_how_much_more_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "model=qwen38_flash_next_q2_0 hardware=cpu hardware.ram=2GiB hardware.available=1GiB"
+    with pytest.raises(PlanError):
+        fit(compose_config(["mode=fit", *words.split()]), [])
+    assert "32 GiB more RAM would make it fit" in " ".join(capsys.readouterr().out.split())
