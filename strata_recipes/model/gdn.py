@@ -29,25 +29,25 @@ class GatedDeltaNet:
     def __init__(self, weights: Weights, g: Geometry) -> None:
         self._keys, self._values, self._dim, self._eps = g.gdn_key_heads, g.gdn_value_heads, g.gdn_head_dim, g.norm_eps
         self._gate = _GATES[g.output_gate]
-        self._input = weights.matrix("attn_qkv.weight", "attn_gate.weight")
-        self._rates = weights.matrix("ssm_alpha.weight", "ssm_beta.weight")
-        self._conv = weights.tensor("ssm_conv1d.weight")
-        self._decay, self._bias = weights.tensor("ssm_a"), weights.tensor("ssm_dt.bias")
-        self._norm, self._output = weights.tensor("ssm_norm.weight"), weights.matrix("ssm_out.weight")
+        self.input = weights.matrix("attn_qkv.weight", "attn_gate.weight")
+        self.rates = weights.matrix("ssm_alpha.weight", "ssm_beta.weight")
+        self.conv = weights.tensor("ssm_conv1d.weight")
+        self.decay, self.bias = weights.tensor("ssm_a"), weights.tensor("ssm_dt.bias")
+        self.norm, self.output = weights.tensor("ssm_norm.weight"), weights.matrix("ssm_out.weight")
 
     def __call__(self, x: Tensor, state: DeltaState) -> Tensor:
         """[T, H] -> [T, H]; the state moves on by T tokens."""
         num_tokens, key_values, heads = x.shape[0], self._keys * self._dim, self._values
-        mixed, gate = self._input(x).tensor_split([self._conv.shape[0]], dim=1)
-        alpha, beta = self._rates(x).tensor_split(2, dim=1)
-        mixed = short_conv(mixed, state.conv, self._conv)
+        mixed, gate = self.input(x).tensor_split([self.conv.shape[0]], dim=1)
+        alpha, beta = self.rates(x).tensor_split(2, dim=1)
+        mixed = short_conv(mixed, state.conv, self.conv)
         q, k, v = (part.reshape(num_tokens, -1, self._dim) for part in mixed.tensor_split([key_values, 2 * key_values], dim=1))
         q, k = (unit_norm(part).repeat(1, heads // self._keys, 1) for part in (q, k))
-        log_decay = self._decay * functional.softplus(alpha + self._bias)
+        log_decay = self.decay * functional.softplus(alpha + self.bias)
         form: Form = recurrent if num_tokens == 1 else chunked
         read = form(q * self._dim**-0.5, k, v, log_decay, torch.sigmoid(beta), state.delta)
-        read = rms_norm(read, self._norm, self._eps) * self._gate(gate.view_as(read))
-        return self._output(read.flatten(1))
+        read = rms_norm(read, self.norm, self._eps) * self._gate(gate.view_as(read))
+        return self.output(read.flatten(1))
 
 
 def recurrent(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:

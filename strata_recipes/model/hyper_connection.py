@@ -19,15 +19,15 @@ class HyperConnection:
 
     def __init__(self, weights: Weights, name: str, g: Geometry, injects: bool = True) -> None:
         self._streams, self._hidden, self._eps, self._rank = g.streams, g.hidden, g.norm_eps, g.stream_rank
-        self._norm = weights.tensor(f"{name}_norm.weight").view(g.streams, g.hidden)
-        self._down = weights.matrix(f"{name}_down.weight", *([f"{name}_inject.weight"] if injects else []))
-        self._up = weights.matrix(f"{name}_up.weight")
+        self.norm = weights.tensor(f"{name}_norm.weight").view(g.streams, g.hidden)
+        self.down = weights.matrix(f"{name}_down.weight", *([f"{name}_inject.weight"] if injects else []))
+        self.up = weights.matrix(f"{name}_up.weight")
 
     def __call__(self, streams: Tensor) -> tuple[Tensor, Tensor]:
         """streams [T, S*H] -> the block's input [T, H] and the injection weights [T, S] (none: [T, 0])."""
-        normed = rms_norm(streams.view(-1, self._streams, self._hidden), self._norm, self._eps)
-        down, inject = (self._down(normed.flatten(1)) / self._streams).tensor_split([self._rank], dim=1)
-        mix = torch.sigmoid(self._up(functional.silu(down))).view_as(normed)
+        normed = rms_norm(streams.view(-1, self._streams, self._hidden), self.norm, self._eps)
+        down, inject = (self.down(normed.flatten(1)) / self._streams).tensor_split([self._rank], dim=1)
+        mix = torch.sigmoid(self.up(functional.silu(down))).view_as(normed)
         return (mix * normed).mean(1), 2 * torch.sigmoid(inject)
 
 

@@ -26,8 +26,8 @@ class Indexer:
         self._rope, self._eps, self.block = rope, g.norm_eps, g.index_block
         self.heads, self._dim = g.indexer_heads, g.indexer_dim
         self.num_selected = g.index_budget // g.index_block
-        self._q, self._k = weights.matrix("indexer.q_proj.weight"), weights.matrix("indexer.k_proj.weight")
-        self._q_norm, self._k_norm = weights.tensor("indexer.q_norm.weight"), weights.tensor("indexer.k_norm.weight")
+        self.q, self.k = weights.matrix("indexer.q_proj.weight"), weights.matrix("indexer.k_proj.weight")
+        self.q_norm, self.k_norm = weights.tensor("indexer.q_norm.weight"), weights.tensor("indexer.k_norm.weight")
 
     @property
     def first_choice(self) -> int:
@@ -36,19 +36,19 @@ class Indexer:
 
     def append(self, x: Tensor, state: AttentionState, start: int) -> None:
         """Take in the index keys of tokens start .. start + T from x [T, H]."""
-        joined = torch.cat((state.pending[: start % self.block], self._k(x)))
+        joined = torch.cat((state.pending[: start % self.block], self.k(x)))
         first, whole = start // self.block, joined.shape[0] // self.block
         state.pending[: joined.shape[0] % self.block] = joined[whole * self.block :]
         if whole:
             pooled = joined[: whole * self.block].view(whole, self.block, self._dim).mean(1)
             angles = self._rope.angles(torch.arange(first, first + whole, device=x.device) * self.block)
-            keys = rms_norm(pooled, self._k_norm, self._eps)[:, None]
+            keys = rms_norm(pooled, self.k_norm, self._eps)[:, None]
             state.blocks[first : first + whole] = self._rope.rotate(keys, angles)[:, 0]
 
     def queries(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
         """Index queries [T, index heads, index dim] of x [T, H]."""
-        heads = self._q(x).view(x.shape[0], self.heads, self._dim)
-        return self._rope.rotate(rms_norm(heads, self._q_norm, self._eps), angles)
+        heads = self.q(x).view(x.shape[0], self.heads, self._dim)
+        return self._rope.rotate(rms_norm(heads, self.q_norm, self._eps), angles)
 
     def scores(self, queries: Tensor, blocks: Tensor) -> Tensor:
         """queries [T, index heads, dim] and blocks [n, dim] -> [T, n]: the sum over index heads of relu(query . key)."""

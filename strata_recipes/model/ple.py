@@ -14,7 +14,7 @@ from torch import Tensor
 from strata_recipes.model.kv_cache import NgramState
 from strata_recipes.model.norm import rms_norm
 from strata_recipes.model.short_conv import short_conv
-from strata_recipes.model.weights import PackLike, Weights, widen
+from strata_recipes.model.weights import Linear, PackLike, Weights, widen
 from strata_recipes.pack.index import Geometry
 
 
@@ -48,7 +48,7 @@ class NgramEmbedding:
     def __init__(self, pack: PackLike, weights: Weights, g: Geometry, which: int) -> None:
         self._pack, self._g = pack, g
         self._hash = NgramHash(g, which)
-        self._input = weights.matrix("ple_key.weight", "ple_value.weight")
+        self.input = weights.matrix("ple_key.weight", "ple_value.weight")
         self._key_norm, self._query_norm, self._conv_norm = (
             weights.tensor(f"ple_norm_{name}.weight").view(g.streams, g.hidden) for name in ("key", "query", "conv")
         )
@@ -56,9 +56,16 @@ class NgramEmbedding:
 
     def __call__(self, streams: Tensor, ids: Tensor, state: NgramState) -> Tensor:
         """streams [T, S*H] with what the n-grams ending at each of ids [T] add to them."""
+        return self.add(streams, self.rows(ids, state).to(streams.device), state, self.input)
+
+    def rows(self, ids: Tensor, state: NgramState) -> Tensor:
+        """What the table holds for the n-grams ending at each of ids [T]: [T, heads * width] on the CPU; the history moves on."""
+        return self._rows(self._hash(ids, state.history))
+
+    def add(self, streams: Tensor, rows: Tensor, state: NgramState, project: Linear) -> Tensor:
+        """The same from the table's rows, all of it where they lie; `project` is the matmul over `input`'s matrix."""
         g = self._g
-        rows = self._rows(self._hash(ids, state.history)).to(streams.device)
-        key, value = self._input(rows).tensor_split([g.streams * g.hidden], dim=1)
+        key, value = project(rows).tensor_split([g.streams * g.hidden], dim=1)
         key = rms_norm(key.reshape(-1, g.streams, g.hidden), self._key_norm, g.norm_eps)
         query = rms_norm(streams.view_as(key), self._query_norm, g.norm_eps)
         match = (key * query).sum(-1, keepdim=True) / math.sqrt(g.hidden)

@@ -26,22 +26,22 @@ class SelectedAttention:
     """One QSA layer."""
 
     def __init__(self, weights: Weights, g: Geometry, rope: Rope) -> None:
-        self._rope, self._eps = rope, g.norm_eps
+        self.rope, self._eps = rope, g.norm_eps
         self._query_heads, self._kv_heads, self._dim = g.query_heads, g.kv_heads, g.head_dim
-        self._input = weights.matrix("attn_q.weight", "attn_k.weight", "attn_v.weight")
-        self._q_norm, self._k_norm = weights.tensor("attn_q_norm.weight"), weights.tensor("attn_k_norm.weight")
-        self._output = weights.matrix("attn_output.weight")
+        self.input = weights.matrix("attn_q.weight", "attn_k.weight", "attn_v.weight")
+        self.q_norm, self.k_norm = weights.tensor("attn_q_norm.weight"), weights.tensor("attn_k_norm.weight")
+        self.output = weights.matrix("attn_output.weight")
         self.indexer = Indexer(weights, g, rope)
 
     def __call__(self, x: Tensor, state: AttentionState, start: int) -> Tensor:
         """[T, H] -> [T, H] for tokens start .. start + T, whose keys and values join the state."""
         stop = start + x.shape[0]
-        angles = self._rope.angles(torch.arange(start, stop, device=x.device))
-        heads = self._input(x).view(x.shape[0], -1, self._dim)  # a query head is followed by its gate
+        angles = self.rope.angles(torch.arange(start, stop, device=x.device))
+        heads = self.input(x).view(x.shape[0], -1, self._dim)  # a query head is followed by its gate
         wide, key, value = heads.tensor_split([2 * self._query_heads, 2 * self._query_heads + self._kv_heads], dim=1)
         query, gate = wide[:, ::2], wide[:, 1::2]
-        query = self._rope.rotate(rms_norm(query, self._q_norm, self._eps), angles)
-        key = self._rope.rotate(rms_norm(key, self._k_norm, self._eps), angles)
+        query = self.rope.rotate(rms_norm(query, self.q_norm, self._eps), angles)
+        key = self.rope.rotate(rms_norm(key, self.k_norm, self._eps), angles)
         state.keys[:, start:stop] = key.transpose(0, 1)
         state.values[:, start:stop] = value.transpose(0, 1)
         self.indexer.append(x, state, start)
@@ -53,7 +53,7 @@ class SelectedAttention:
             index = self.indexer.queries(x[middle - start :], (angles[0][middle - start :], angles[1][middle - start :]))
         on_card = query.device.type == "cuda" and self._dim % 32 == 0 and self._dim <= 256 and query.shape[2] <= 16  # the kernel's limits
         read = self._read_on_card(query, index, state, start) if on_card else self._read(query, index, state, start, middle)
-        return self._output((read.transpose(0, 1) * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
+        return self.output((read.transpose(0, 1) * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
 
     def _read_on_card(self, query: Tensor, index: Tensor | None, state: AttentionState, start: int) -> Tensor:
         """One launch over all queries [K, T, G, D]; those of `index`, the last ones, over their own blocks."""

@@ -55,9 +55,9 @@ class Qwen4Exp:
         self.device = device
         self._embedding, self._embedding_format, _ = pack.dense(TOKEN_EMBEDDING)
         weights, rope = Weights(pack, compute, device=device), Rope(g.rotary_dim, g.rope_base, device)
-        self._layers = [Layer(pack, weights.layer(layer), g, layer, rope) for layer in range(g.num_layers)]
-        self._last = HyperConnection(weights, "output_hc", g, injects=False)
-        self._head = weights.matrix("output.weight")
+        self.layers = [Layer(pack, weights.layer(layer), g, layer, rope) for layer in range(g.num_layers)]
+        self.last = HyperConnection(weights, "output_hc", g, injects=False)
+        self.head = weights.matrix("output.weight")
 
     def new_state(self, max_context: int | None = None) -> SequenceState:
         """An empty sequence, allocated for `max_context` tokens (None: the model's)."""
@@ -66,7 +66,11 @@ class Qwen4Exp:
 
     @torch.no_grad()
     def embed(self, ids: Tensor | np.ndarray) -> Tensor:
-        """ids [T] -> streams [T, S*H]: each token's embedding in every stream. Rows are widened as they are asked for."""
+        """ids [T] -> streams [T, S*H]: each token's embedding in every stream."""
+        return self.embedding(ids).to(self.device).repeat(1, self.geometry.streams)
+
+    def embedding(self, ids: Tensor | np.ndarray) -> Tensor:
+        """ids [T] -> rows [T, H] on the CPU, widened as they are asked for."""
         rows, g = np.asarray(ids, dtype=np.int64), self.geometry
         if rows.size and not 0 <= rows.min() <= rows.max() < g.vocab:
             at = int(np.flatnonzero((rows < 0) | (rows >= g.vocab))[0])
@@ -74,12 +78,12 @@ class Qwen4Exp:
             raise ConfigError(f"{what}: encode the text with the model's own tokenizer")
         stored = self._embedding.reshape(g.vocab, FORMATS[self._embedding_format].row_bytes(g.hidden))
         values = torch.from_numpy(widen(stored[rows].reshape(-1), self._embedding_format))
-        return values.view(-1, g.hidden).to(self.device).repeat(1, g.streams)
+        return values.view(-1, g.hidden)
 
     @torch.no_grad()
     def mixer(self, layer: int, streams: Tensor, ids: Tensor | np.ndarray, state: SequenceState, start: int) -> MixerOut:
         """All of a layer but its routed experts, for tokens start .. start + T; the layer's state moves on by T tokens."""
-        at = self._layers[layer]
+        at = self.layers[layer]
         state.advance(layer, start, streams.shape[0])
         if at.ngram:
             streams = at.ngram(streams, torch.as_tensor(ids, dtype=torch.int64), state.ngram[layer])
@@ -102,7 +106,7 @@ class Qwen4Exp:
     @torch.no_grad()
     def warm_up_selection(self) -> None:
         """Ranks blocks for one query that has more of them than it may read: short prompts never do."""
-        found = next((layer.attention for layer in self._layers if layer.attention), None)
+        found = next((layer.attention for layer in self.layers if layer.attention), None)
         if found is not None:
             index = found.indexer
             index.select(torch.zeros(1, index.num_selected + 1, device=self.device), index.first_choice)
@@ -110,4 +114,4 @@ class Qwen4Exp:
     @torch.no_grad()
     def logits(self, streams: Tensor) -> Tensor:
         """streams [n, S*H] after the last layer -> float32 [n, vocab]."""
-        return self._head(self._last(streams)[0])
+        return self.head(self.last(streams)[0])

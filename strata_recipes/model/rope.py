@@ -13,11 +13,11 @@ class Rope:
     def __init__(self, rotary_dim: int, base: float, device: torch.device | None = None) -> None:
         self.rotary_dim = rotary_dim
         frequencies = 1.0 / (base ** (torch.arange(0, rotary_dim, 2, dtype=torch.float32) / rotary_dim))
-        self._frequencies = frequencies.to(device)  # made on the CPU: a card's pow has other last bits
+        self.frequencies = frequencies.to(device)  # made on the CPU: a card's pow has other last bits
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [T, 1, rotary_dim / 2] of int64 positions [T]; float32 angles, as the reference has them."""
-        angles = (positions.to(torch.float32)[:, None] * self._frequencies)[:, None]
+        angles = (positions.to(torch.float32)[:, None] * self.frequencies)[:, None]
         return angles.cos(), angles.sin()
 
     def rotate(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:

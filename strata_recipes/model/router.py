@@ -13,12 +13,12 @@ class Router:
     """One layer's router."""
 
     def __init__(self, weights: Weights, g: Geometry, layer: int) -> None:
-        self._scores = weights.matrix("ffn_gate_inp.weight")
+        self.scores = weights.matrix("ffn_gate_inp.weight")
         self._top_k, self._layer = g.top_k, layer
 
     def __call__(self, x: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """x [T, H] of tokens from `start` on -> experts int64 [T, k], best first, and weights [T, k]."""
-        share = self._scores(x).softmax(-1)
+        share = self.scores(x).softmax(-1)
         if share.device.type == "cpu":  # on a card the experts half looks, where it waits for the choice anyway
             refuse_nan(share, self._layer, start)
         share, experts = best_experts(share, self._top_k)

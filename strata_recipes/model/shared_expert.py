@@ -13,11 +13,11 @@ class SharedExpert:
     """One layer's shared expert."""
 
     def __init__(self, weights: Weights) -> None:
-        self._input = weights.matrix("ffn_gate_shexp.weight", "ffn_up_shexp.weight")
-        self._down = weights.matrix("ffn_down_shexp.weight")
-        self._gate = weights.tensor("ffn_gate_inp_shexp.weight").view(-1)
+        self.input = weights.matrix("ffn_gate_shexp.weight", "ffn_up_shexp.weight")
+        self.down = weights.matrix("ffn_down_shexp.weight")
+        self.gate = weights.tensor("ffn_gate_inp_shexp.weight").view(-1)
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, H] -> [T, H]."""
-        gate, up = self._input(x).chunk(2, dim=1)
-        return torch.sigmoid(x @ self._gate)[:, None] * self._down(functional.silu(gate) * up)
+        gate, up = self.input(x).chunk(2, dim=1)
+        return torch.sigmoid(x @ self.gate)[:, None] * self.down(functional.silu(gate) * up)

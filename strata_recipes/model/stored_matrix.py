@@ -47,7 +47,8 @@ class StoredMatrix:
     """x weight^T for one or more stored tensors that read the same input, their rows one under the other."""
 
     def __init__(self, parts: Sequence[StoredPart], compute: str, workspace: Workspace) -> None:
-        self._compute = compute
+        self.parts = tuple(parts)
+        self.compute = compute
         self._workspace = workspace
         self._width = parts[0].width
         self._num_rows = sum(part.rows for part in parts)
@@ -55,8 +56,8 @@ class StoredMatrix:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, in] -> [T, out], float32."""
-        half = HALVES.get(self._compute)
-        operand = rounded(x, self._compute) if half is None else x.to(half)
+        half = HALVES.get(self.compute)
+        operand = rounded(x, self.compute) if half is None else x.to(half)
         if len(self._tiles) == 1:
             return _product(operand, self._widened(self._tiles[0]))
         out, at = torch.empty(x.shape[0], self._num_rows, device=x.device), 0
@@ -68,7 +69,7 @@ class StoredMatrix:
 
     def _widened(self, tile: list[StoredPart]) -> Tensor:
         """A tile's rows [n, in] as operands: where they are stored as that already, themselves."""
-        dtype = HALVES.get(self._compute, torch.float32)
+        dtype = HALVES.get(self.compute, torch.float32)
         if len(tile) == 1 and tile[0].format == "F32" and dtype is torch.float32:
             return tile[0].data.view(torch.float32).view(-1, self._width)
         out, at = self._workspace.values(sum(part.rows for part in tile) * self._width, dtype), 0

@@ -45,6 +45,14 @@ class Locks:
         self.locked_bytes += view.size
         return True
 
+    def card_address(self, view: Bytes) -> int:
+        """Where kernels find a locked view, to read it in place over the bus; 0 where the card does not reach it."""
+        found = ctypes.c_void_p()
+        code = _runtime().cudaHostGetDevicePointer(ctypes.byref(found), ctypes.c_void_p(view.ctypes.data), 0)
+        if code:
+            _forget_error()
+        return 0 if code else int(found.value or 0)
+
     def unlock(self, view: Bytes) -> None:
         """Ends a lock, once no copy is under way from the view."""
         torch.cuda.cudart().cudaHostUnregister(view.ctypes.data)
@@ -62,9 +70,14 @@ class Locks:
 
 def _forget_error() -> None:
     """The runtime keeps a refusal as this thread's last error, and the next launch, which is innocent, would report it."""
+    _runtime().cudaGetLastError()
+
+
+def _runtime() -> ctypes.CDLL:
+    """The runtime library that torch has loaded."""
     assert torch.version.cuda is not None, "without CUDA nothing is locked"
     major = torch.version.cuda.split(".")[0]
-    ctypes.CDLL(f"cudart64_{major}.dll" if sys.platform == "win32" else f"libcudart.so.{major}").cudaGetLastError()
+    return ctypes.CDLL(f"cudart64_{major}.dll" if sys.platform == "win32" else f"libcudart.so.{major}")
 
 
 class LockedBuffer(AlignedBuffer):
@@ -75,6 +88,7 @@ class LockedBuffer(AlignedBuffer):
         self._locks = locks
         self._whole = self.bytes
         self._locked = locks.lock(self.bytes)
+        self.card_address = locks.card_address(self.bytes) if self._locked else 0
 
     def close(self) -> None:
         if self._locked:
@@ -107,6 +121,15 @@ class LockedSlices:
         self._thread.join()
         if self._error:
             raise self._error
+
+    def card_address(self, view: Bytes) -> int:
+        """Of a view inside a slice that is locked; else 0."""
+        at = view.ctypes.data
+        for part in self._locked:
+            first = part.ctypes.data
+            if first <= at and at + view.size <= first + part.size:
+                return self._locks.card_address(part) + at - first
+        return 0
 
     def close(self) -> None:
         """Ends the locking after the slice at work, and the locks."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from strata_recipes.files.pace import Pace
 from strata_recipes.files.source import Bytes
@@ -14,6 +17,7 @@ from strata_recipes.tiers.cuda_memory import LockedSlices
 from strata_recipes.tiers.cuda_slots import CudaSlots, Slot
 from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier, Visit
 
+COPIES_AT_ONCE = 4  # of a mapping: a fault waits for the drive, and one core copies slower than RAM gives
 Check = Callable[[int, int, Bytes], None]  # (layer, expert, blob): raises where these are not the pack's bytes
 
 
@@ -56,6 +60,7 @@ class ExpertTiers:
         self._locked = locked
         self._file = file
         self._check_blob = check
+        self._readers = ThreadPoolExecutor(COPIES_AT_ONCE, "expert-copy")  # starts no thread before its first work
 
     def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes | Slot]]:
         """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step. On a card: its slot."""
@@ -72,6 +77,21 @@ class ExpertTiers:
     def in_file(self, layer: int, experts: Iterable[int]) -> list[int]:
         """Those that no memory holds."""
         return [expert for expert in experts if not self._resident(layer, expert)]
+
+    def read(self, layer: int, experts: Sequence[int], places: Sequence[Bytes]) -> None:
+        """Blobs of ascending ids into places of at least their size, those of the file side by side where its mapping gives them."""
+        if any(a >= b for a, b in zip(experts, experts[1:], strict=False)):
+            raise ValueError(f"experts {list(experts)} of layer {layer} are not in ascending order")
+        blobs = self.blobs(layer, experts)
+        if isinstance(self._file, MappedTier) and len(experts) > 1:
+            list(self._readers.map(_copy, (blob for _, blob in blobs), places))
+        else:
+            for (_, blob), place in zip(blobs, places, strict=True):
+                _copy(blob, place)
+
+    def card_address(self, blob: Bytes) -> int:
+        """Where a card finds a RAM blob; 0 where its slice is not page-locked, or the card does not reach it."""
+        return self._locked.card_address(blob) if self._locked else 0
 
     def take_counters(self) -> TierCounters:
         """The counters since the last call; they start again from nothing."""
@@ -96,6 +116,7 @@ class ExpertTiers:
             self._file.check()
 
     def close(self) -> None:
+        self._readers.shutdown()
         try:
             if self.prompt and self.prompt is not self._file:
                 self.prompt.close()  # first: its threads read the mapping of the other
@@ -135,6 +156,11 @@ class ExpertTiers:
         if self._check_blob:
             self._check_blob(layer, expert, blob)
         return blob
+
+
+def _copy(blob: Bytes | Slot, place: Bytes) -> None:
+    assert not isinstance(blob, Slot), "what lies on the card is read there"
+    np.copyto(place[: blob.size], blob)
 
 
 class _NoVisit:

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from strata_recipes.config.choices import Source
+from strata_recipes.config.schema import Model
 from strata_recipes.pack.reader import Pack, open_pack
+from strata_recipes.pack.sources import open_source
+from strata_recipes.pack.writer import build_pack
 from tests.engine.plans import pack_tiny
+from tests.pack.checkpoint import make_checkpoint
 
 
 @pytest.fixture(scope="session")
@@ -25,6 +30,15 @@ def tiny(tiny_folder: Path) -> Iterator[Pack]:
 @pytest.fixture(scope="session")
 def mixed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack_tiny("tiny-mixed", tmp_path_factory.mktemp("mixed") / "pack")
+
+
+@pytest.fixture(scope="session")
+def hf_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a checkpoint in bf16, as transformers saves one."""
+    folder = tmp_path_factory.mktemp("hf")
+    with open_source(Model(name="hf", kind=Source.hf, source=str(make_checkpoint(folder / "checkpoint", num_experts=24)))) as source:
+        build_pack(source, folder / "pack")
+    return folder / "pack"
 
 
 @pytest.fixture

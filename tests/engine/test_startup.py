@@ -115,15 +115,25 @@ def test_the_same_with_blobs_of_four_sizes(mixed_folder: Path, **asked: Any) -> 
         check_places(pack, **asked)
 
 
+@settings(max_examples=25, deadline=None)
+@given(**SETTINGS)
+def test_the_same_with_a_hugging_face_checkpoint(hf_folder: Path, **asked: Any) -> None:
+    with open_pack(hf_folder) as pack:
+        check_places(pack, **asked)
+
+
 @pytest.mark.parametrize("strategy", list(Strategy))
-def test_tokens_logits_and_checksums_do_not_depend_on_the_start(strategy: Strategy, tiny: Pack) -> None:
-    plans = [
-        plan_for(tiny, mode="resident", slots=20, new=6, chunk=16, verify=True, startup=Startup(s)) for s in (strategy, Strategy.mapped)
-    ]
-    first, second = (run(plan, tiny, IDS) for plan in plans)
-    assert first[1] == second[1] and first[0].tobytes() == second[0].tobytes()
-    with Session(plans[0], tiny) as a, Session(plans[1], tiny) as b:
-        assert a.checksums() == b.checksums()
+@pytest.mark.parametrize("folder", ["tiny_folder", "mixed_folder", "hf_folder"])
+def test_tokens_logits_and_checksums_do_not_depend_on_the_start(folder: str, strategy: Strategy, request: pytest.FixtureRequest) -> None:
+    with open_pack(request.getfixturevalue(folder)) as pack:
+        plans = [
+            plan_for(pack, mode="resident", slots=20, new=6, chunk=16, verify=True, startup=Startup(s)) for s in (strategy, Strategy.mapped)
+        ]
+        ids = IDS % pack.index.geometry.vocab
+        first, second = (run(plan, pack, ids) for plan in plans)
+        assert first[1] == second[1] and first[0].tobytes() == second[0].tobytes()
+        with Session(plans[0], pack) as a, Session(plans[1], pack) as b:
+            assert a.checksums() == b.checksums()
 
 
 @pytest.mark.parametrize("alignment", [4096, 16384])

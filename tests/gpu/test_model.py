@@ -165,9 +165,14 @@ def test_a_refused_lock_copies_pageable_with_one_warning(packs: Packs, monkeypat
     plan = on_card(pack, 40, mode="resident", slots=5)
     wanted = read_all(pack, plan, IDS[:40])
 
+    real = torch.cuda.cudart()
+
     class Refusing:
         def cudaHostRegister(self, *arguments: int) -> int:
             return 1
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
 
     monkeypatch.setattr(torch.cuda, "cudart", Refusing)
     with Session(plan, pack, hooks=Hooks(note=notes.append)) as session:

@@ -1,0 +1,137 @@
+"""A token as captured graphs: one where every expert has an address, else one a layer half, with the host between to fetch misses.
+
+Captured once for a sequence's buffers and replayed; a first token runs uncaptured, so that every kernel is compiled by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from strata_recipes.engine.missed import Missed
+from strata_recipes.engine.token_inputs import TokenInputs
+from strata_recipes.model.token_layers import TokenLayers
+
+Part = Callable[[int], None]  # queues its work on the stream of that handle, which is torch's current one
+
+
+@contextmanager
+def beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None]:
+    """The work inside goes to `side`, after what `stream` has so far."""
+    side.wait_stream(stream)
+    with torch.cuda.stream(side):
+        yield
+
+
+class Captured:
+    """Work that is queued kernel by kernel at its first run, and as one graph from then on."""
+
+    def __init__(self, work: Part, stream: torch.cuda.Stream) -> None:
+        self._work, self._stream = work, stream
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._ran = False
+
+    def run(self) -> None:
+        if self._graph is not None:
+            with torch.cuda.stream(self._stream):
+                self._graph.replay()
+        elif not self._ran:
+            with torch.cuda.stream(self._stream):
+                self._work(self._stream.cuda_stream)
+            self._ran = True
+
+    def capture(self) -> None:
+        """Records the work; nothing runs. Other threads may go on using the card."""
+        if self._graph is None and self._ran:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+                self._work(self._stream.cuda_stream)
+            self._graph = graph
+
+
+class WholeToken:
+    """Every expert has an address: all layers are one graph."""
+
+    def __init__(self, layers: TokenLayers, inputs: TokenInputs, num_layers: int, stream: torch.cuda.Stream) -> None:
+        self._layers, self._inputs, self._num_layers = layers, inputs, num_layers
+        self._stream, self._side = stream, torch.cuda.Stream(stream.device)
+        self._graph = Captured(self._all, stream)
+
+    def run(self) -> None:
+        """Queues one pass over the layers."""
+        self._graph.run()
+
+    def capture(self) -> None:
+        self._graph.capture()
+
+    def _all(self, stream: int) -> None:
+        layers = self._layers
+        self._inputs.send()
+        layers.begin()
+        for layer in range(self._num_layers):
+            layers.route(layer, stream)
+            with beside(self._stream, self._side):
+                layers.shared(layer, self._side.cuda_stream)
+            layers.experts(layer, layers.buffers["addresses"], stream)
+            self._stream.wait_stream(self._side)
+            layers.combine(layer, stream)
+        layers.logits(stream)
+        for name in ("best", "nans", "routed"):
+            self._inputs.bring(name)
+
+
+class HalvesOfToken:
+    """Some experts have no address: the host looks at each layer's choice, and fetches what is missing while the rest is computed."""
+
+    def __init__(self, layers: TokenLayers, inputs: TokenInputs, missed: Missed, num_layers: int, stream: torch.cuda.Stream) -> None:
+        self._layers, self._inputs, self._missed, self._stream = layers, inputs, missed, stream
+        self._chosen = torch.cuda.Event()
+        self._route = [Captured(_of(self._routing, layer), stream) for layer in range(num_layers)]
+        self._held = [Captured(_of(self._computing, layer), stream) for layer in range(num_layers)]
+        self._fetched = [Captured(_of(self._catching_up, layer), stream) for layer in range(num_layers)]
+        self._end = Captured(self._ending, stream)
+
+    def run(self) -> None:
+        """One pass over the layers; all but the last of it is done when this returns."""
+        for layer, (route, held, fetched) in enumerate(zip(self._route, self._held, self._fetched, strict=True)):
+            route.run()
+            self._chosen.record(self._stream)
+            held.run()
+            self._chosen.synchronize()
+            if self._missed.fetch(layer, self._inputs.routed[layer].reshape(-1)):
+                fetched.run()
+        self._end.run()
+
+    def capture(self) -> None:
+        for part in (*self._route, *self._held, *self._fetched, self._end):
+            part.capture()
+
+    def _routing(self, layer: int, stream: int) -> None:
+        layers = self._layers
+        if layer == 0:
+            self._inputs.send()
+            layers.begin()
+        else:
+            layers.combine(layer - 1, stream)
+        layers.route(layer, stream)
+        self._inputs.bring("routed", layer)
+
+    def _computing(self, layer: int, stream: int) -> None:
+        self._layers.shared(layer, stream)
+        self._layers.experts(layer, self._layers.buffers["addresses"], stream)
+
+    def _catching_up(self, layer: int, stream: int) -> None:
+        self._missed.send()
+        self._layers.experts(layer, self._missed.addresses, stream)
+
+    def _ending(self, stream: int) -> None:
+        self._layers.combine(len(self._route) - 1, stream)
+        self._layers.logits(stream)
+        self._inputs.bring("best")
+        self._inputs.bring("nans")
+
+
+def _of(work: Callable[[int, int], None], layer: int) -> Part:
+    return lambda stream: work(layer, stream)

@@ -1,0 +1,72 @@
+"""What a token's graph takes from the host and leaves there: page-locked memory at addresses that stay. Computes nothing on a card."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strata_recipes.errors import ModelError
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.model.reply_buffers import ReplyBuffers
+
+_RESULTS = ("best", "nans", "routed")
+
+
+class TokenInputs:
+    """The host's side of a set of buffers."""
+
+    def __init__(self, model: Qwen4Exp, buffers: ReplyBuffers) -> None:
+        self._model, self._b = model, buffers
+        tables = [f"ngram_{layer}" for layer in model.geometry.ngram_layers]
+        self._inputs = {name: _beside(buffers[name]) for name in ("embedding", "position", *tables)}
+        self._results = {name: _beside(buffers[name]) for name in _RESULTS}
+
+    def put(self, tokens: NDArray[np.int64], state: SequenceState) -> None:
+        """Looks up what the host keeps of these tokens, and moves the state's count and the n-grams' history on."""
+        at = state.num_tokens
+        self._inputs["embedding"].copy_(self._model.embedding(tokens))
+        self._inputs["position"][0] = at
+        for layer in range(self._model.geometry.num_layers):
+            state.advance(layer, at, len(tokens))
+            ngram = self._model.layers[layer].ngram
+            if ngram:
+                self._inputs[f"ngram_{layer}"].copy_(ngram.rows(torch.from_numpy(tokens), state.ngram[layer]))
+
+    def send(self) -> None:
+        """Queues the copies up; part of a graph."""
+        for name, here in self._inputs.items():
+            self._b[name].copy_(here, non_blocking=True)
+
+    def bring(self, name: str, layer: int | None = None) -> None:
+        """Queues a result's copy down; part of a graph."""
+        here, there = self._results[name], self._b[name]
+        if layer is None:
+            here.copy_(there, non_blocking=True)
+        else:
+            here[layer].copy_(there[layer], non_blocking=True)
+
+    @property
+    def best(self) -> list[int]:
+        """The most likely token after each row, once its copy has come."""
+        return self._results["best"].tolist()
+
+    @property
+    def routed(self) -> NDArray[np.int32]:
+        """Expert ids [layers, rows, k], ascending."""
+        return self._results["routed"].numpy()
+
+    def refuse_nan(self, first: int) -> None:
+        """ModelError where a router's score or a logit was none."""
+        count = int(self._results["nans"][0])
+        if count:
+            raise ModelError(
+                f"{count} of the scores that routers and the head gave at token {first} are NaN: "
+                "check the model's files with experts.verify=true, or use compute=f32"
+            )
+
+
+def _beside(on_card: Tensor) -> Tensor:
+    return torch.zeros(on_card.shape, dtype=on_card.dtype, pin_memory=on_card.device.type == "cuda")

@@ -1,0 +1,64 @@
+"""The buffers of a reply on a card: which values a few tokens' way through the layers leaves between two kernels. Sums and shapes only.
+
+They are made once and stay where they are, as a captured graph holds their addresses. R rows go through at once.
+"""
+
+from __future__ import annotations
+
+import math
+
+from strata_recipes.pack.index import Geometry
+
+ALIGNMENT = 256
+KEYS_AT_ONCE = 128  # of a row's keys that one block of threads reads
+Shapes = dict[str, tuple[str, tuple[int, ...]]]  # by name: numpy dtype, shape
+
+
+def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
+    """Every buffer."""
+    wide, chosen = g.streams * g.hidden, rows * g.top_k
+    mixed = (2 * g.gdn_key_heads + g.gdn_value_heads) * g.gdn_head_dim
+    value, query = g.gdn_value_heads * g.gdn_head_dim, g.query_heads * g.head_dim
+    selected, blocks = g.index_budget // g.index_block, max(1, -(-context // g.index_block))
+    tables = {f"ngram_{layer}": (rows, (g.ngram_size - 1) * g.ngram_heads * g.ngram_width) for layer in g.ngram_layers}
+    floats: dict[str, tuple[int, ...]] = {
+        "embedding": (rows, g.hidden), **tables, "streams": (rows, wide), "normed": (rows, wide), "down": (rows, g.stream_rank + g.streams),
+        "last_down": (rows, g.stream_rank), "act": (rows, g.stream_rank), "strengths": (rows, g.streams), "no_strengths": (rows, 0),
+        "up": (rows, wide), "x": (rows, g.hidden), "block": (rows, g.hidden),
+        "mixed": (rows, mixed + value), "convolved": (rows, mixed), "rates": (rows, 2 * g.gdn_value_heads),
+        "read": (rows, value), "gated": (rows, value),
+        "heads": (rows, 2 * query + 2 * g.kv_heads * g.head_dim), "query": (rows, g.query_heads, g.head_dim), "attended": (rows, query),
+        "index": (rows, (1 + g.indexer_heads) * g.indexer_dim), "index_queries": (rows, g.indexer_heads, g.indexer_dim),
+        "index_scores": (rows, blocks), "partial": (partial_values(g, rows),),
+        "scores": (rows, g.num_experts), "weights": (rows, g.top_k), "gate_up": (chosen, 2 * g.expert_width),
+        "gate": (chosen, 1, g.expert_width), "other": (chosen, 1, g.expert_width), "hidden": (chosen, g.expert_width),
+        "y": (chosen, 1, g.hidden),
+        "shared_gate_up": (rows, 2 * g.shared_width), "shared_hidden": (rows, g.shared_width), "shared": (rows, g.hidden),
+        "shared_gate": (rows, 1), "logits": (rows, g.vocab), "scales": (max(rows * (-(-wide // 32)), chosen * (-(-g.expert_width // 32))),),
+    }  # fmt: skip
+    codes = max(rows * max(wide, value, query), chosen * g.expert_width)
+    whole = {
+        "position": ("int64", (1,)), "addresses": ("int64", (chosen,)), "ids": ("int32", (rows, g.top_k)), "nans": ("int32", (1,)),
+        "routed": ("int32", (g.num_layers, rows, g.top_k)), "chosen": ("int32", (rows, selected)), "best": ("int32", (rows,)),
+        "codes": ("int8", (codes,)),
+    }  # fmt: skip
+    return {name: ("float32", shape) for name, shape in floats.items()} | whole
+
+
+def partial_values(g: Geometry, rows: int) -> int:
+    """Of attention that is read in ranges of keys: each range's sum, largest score and weight."""
+    ranges = -(-(g.index_budget + g.index_block) // KEYS_AT_ONCE)
+    return rows * g.query_heads * ranges * (g.head_dim + 2)
+
+
+def reply_bytes(g: Geometry, rows: int, context: int) -> int:
+    """All of them, one after the other."""
+    return sum(_rounded(num_bytes(*shape)) for shape in reply_shapes(g, rows, context).values())
+
+
+def num_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * {"float32": 4, "int32": 4, "int64": 8, "int8": 1}[dtype]
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

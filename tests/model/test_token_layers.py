@@ -1,0 +1,142 @@
+"""The layers as small ops, on their numpy truth: the model's own logits and states, and the same bits whatever rows go together."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from kernels_numba import reference, reference_decode, reference_decode_mixers, reference_ops
+from kernels_numba.formats import FORMATS
+from strata_recipes.engine.walk import Walk
+from strata_recipes.model.experts import CpuExperts
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.model.stored_matrix import StoredMatrix
+from strata_recipes.model.token_layers import TokenLayers
+from strata_recipes.model.weights import Weights
+from strata_recipes.pack.reader import Pack, open_pack
+from strata_recipes.pack.sources.gguf import GgufSource
+from strata_recipes.pack.writer import build_pack
+from strata_recipes.schedule.prefill import token_visits
+from tests.model.drive import distance
+from tests.model.references import SOURCES, stored
+
+
+class Truth:
+    """The ops by name on CPU tensors, which share their memory with the arrays that the truth writes into."""
+
+    Stack = reference_decode.Stack
+
+    @staticmethod
+    def Jobs(table: Tensor, rows: Tensor, offset: int) -> tuple[Tensor, Tensor, int]:  # noqa: N802
+        return table, rows, offset
+
+    @staticmethod
+    def matvec(x: Tensor, jobs: tuple[Tensor, Tensor, int], form: str, num_outs: int, out: Tensor, stream: int = 0) -> None:
+        table, rows, offset = jobs
+        size = num_outs * FORMATS[form].row_bytes(x.shape[1])
+        for job, address in enumerate(table.tolist()):
+            if address:
+                data = np.ctypeslib.as_array(ctypes.cast(address + offset, ctypes.POINTER(ctypes.c_uint8)), (size,))
+                weights = reference.dequantize(data, form).reshape(num_outs, -1)
+                out[job] = torch.from_numpy(reference_ops.matvec(x[rows[job].long()].numpy(), weights)).float()
+
+    @staticmethod
+    def silu_multiply(gate: Tensor, up: Tensor, out: Tensor, stream: int = 0) -> None:
+        out.copy_(torch.from_numpy(reference_ops.silu(gate.numpy()) * up.double().numpy()))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        found = getattr(reference_decode, name, None) or getattr(reference_decode_mixers, name)
+
+        def op(*arguments: Any) -> None:
+            *given, stream = arguments
+            assert stream == 0
+            found(*(one.numpy() if isinstance(one, Tensor) else one for one in given))
+
+        return op
+
+
+@pytest.fixture(params=["tiny-q2_0", "tiny-mixed"])
+def pack(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Pack]:
+    with GgufSource(request.param, SOURCES[request.param]) as source:
+        build_pack(source, tmp_path / "pack")
+    with open_pack(tmp_path / "pack") as opened:
+        yield opened
+
+
+class InFile:
+    """Every expert at its address in the file's bytes."""
+
+    def __init__(self, pack: Pack) -> None:
+        self._pack, g = pack, pack.index.geometry
+        self._bytes = np.fromfile(pack.experts_path, np.uint8)
+        base = self._bytes.ctypes.data
+        self.table = torch.tensor([[base + pack.index.offset(la, ex) for ex in range(g.num_experts)] for la in range(g.num_layers)])
+
+    def blobs(self, layer: int, experts: Any) -> Iterator[tuple[int, Any]]:
+        for expert in experts:
+            at = self._pack.index.offset(layer, expert)
+            yield expert, self._bytes[at : at + self._pack.index.layers[layer].blob_bytes]
+
+
+def stored_model(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> Qwen4Exp:
+    """Its matrices as a card has them: stored. Here only their parts are used."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Weights, "matrix", lambda self, *names: StoredMatrix([self._stored(n) for n in names], "f32", self._workspace))
+        return Qwen4Exp(pack, "f32", "fp32", 512, 2)
+
+
+def plain_step(model: Qwen4Exp, pack: Pack, experts: InFile, state: SequenceState, ids: list[int], first: int) -> np.ndarray:
+    walk = Walk(model, CpuExperts(pack.index, "f32"), experts, state, np.array(ids), first)
+    for at in range(len(ids)):
+        for visit in token_visits(model.geometry.num_layers, first + at):
+            walk.do(visit)
+    return np.concatenate([walk.logits((first + at, first + at + 1), every=False, last=True) for at in range(len(ids))])
+
+
+def small_step(model: Qwen4Exp, layers: TokenLayers, state: SequenceState, ids: list[int]) -> np.ndarray:
+    b, at = layers.buffers, state.num_tokens
+    b["embedding"].copy_(model.embedding(np.array(ids)))
+    b["position"][0] = at
+    for layer in range(model.geometry.num_layers):
+        state.advance(layer, at, len(ids))
+        ngram = model.layers[layer].ngram
+        if ngram:
+            b[f"ngram_{layer}"].copy_(ngram.rows(torch.tensor(ids), state.ngram[layer]))
+    layers.begin()
+    for layer in range(model.geometry.num_layers):
+        layers.route(layer, 0)
+        layers.shared(layer, 0)
+        layers.experts(layer, b["addresses"], 0)
+        layers.combine(layer, 0)
+    layers.logits(0)
+    assert not b["nans"].any()
+    assert b["best"].tolist() == b["logits"].argmax(1).tolist()
+    return b["logits"].numpy().copy()
+
+
+def test_small_ops_give_the_models_logits_and_states(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Float32 against float64 sums that are rounded: 1e-5, far above what one rounding a sum makes of five layers."""
+    model, stored_one, experts = Qwen4Exp(pack, "f32", "fp32", 512, 2), stored_model(pack, monkeypatch), InFile(pack)
+    name = next(name for name in SOURCES if name in pack.index.name) if hasattr(pack.index, "name") else "tiny-q2_0"
+    ids = stored(name, "long")["ids"][:120].tolist()
+    state = model.new_state(256)
+    plain_step(model, pack, experts, state, ids[:100], 0)
+    ours = copy.deepcopy(state)
+    singly = copy.deepcopy(state)
+    want = plain_step(model, pack, experts, state, ids[100:], 100)
+    one, three = (TokenLayers(Truth(), stored_one, pack.index, s, experts.table, r) for s, r in ((singly, 1), (ours, 5)))
+    got = np.concatenate([small_step(stored_one, one, singly, [token]) for token in ids[100:]])
+    together = np.concatenate([small_step(stored_one, three, ours, ids[at : at + 5]) for at in range(100, 120, 5)])
+    assert distance(got, want) <= 1e-5
+    assert together.tobytes() == got.tobytes()
+    for layer, delta in state.delta.items():
+        assert distance(singly.delta[layer].delta.numpy(), delta.delta.numpy()) <= 1e-5
+        assert torch.equal(singly.delta[layer].delta, ours.delta[layer].delta)
