@@ -1,23 +1,17 @@
-"""Writes a reply, one token at a time through the same halves as a prompt. Does not know text, nor how a token is chosen."""
+"""Writes a reply: drafted tokens are verified in one pass, and every token is the one that plain decode would choose.
+
+Does not know text, nor how a token is chosen, nor what computes.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
-from strata_recipes.engine.walk import Walk
-from strata_recipes.model.experts import Experts
-from strata_recipes.model.kv_cache import SequenceState
-from strata_recipes.model.qwen4_exp import Qwen4Exp
-from strata_recipes.schedule.prefill import token_visits
-from strata_recipes.tiers.lookup import ExpertTiers
-
-Logits = NDArray[np.float32]
+from strata_recipes.engine.drafts import Drafter, NoDrafts
+from strata_recipes.engine.stepper import Logits, Stepper
 
 
 class Stop(Enum):
@@ -47,6 +41,9 @@ class DecodeFigures:
     vram_hits: int
     ram_hits: int
     file_hits: int
+    drafted: int  # tokens that were guessed and verified
+    accepted: int  # of those, tokens of the reply
+    steps: int  # passes over the layers
     expert_bytes_read: int
     mixer_s: float
     experts_s: float
@@ -62,53 +59,84 @@ class DecodeResult:
     figures: DecodeFigures
 
 
+@dataclass
+class _Reply:
+    """What was written so far, and how it came about."""
+
+    limits: Limits
+    tokens: list[int] = field(default_factory=list)
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+    @property
+    def left(self) -> int:
+        """Tokens that may follow at most."""
+        return min(self.limits.max_new_tokens, self.limits.room) - len(self.tokens)
+
+    @property
+    def stop(self) -> Stop | None:
+        if self.tokens and self.tokens[-1] in self.limits.eos:
+            return Stop.eos
+        if len(self.tokens) >= self.limits.max_new_tokens:
+            return Stop.max_new_tokens
+        return Stop.context if len(self.tokens) >= self.limits.room else None
+
+
 def decode(
-    model: Qwen4Exp,
-    experts: Experts,
-    tiers: ExpertTiers,
-    state: SequenceState,
+    stepper: Stepper,
     logits: Logits,
     sample: Callable[[Logits], int],
     limits: Limits,
     *,
+    drafter: Drafter | None = None,
     on_token: Callable[[int], None] = lambda token: None,
 ) -> DecodeResult:
-    """Continues a sequence from `logits` [vocab]; `on_token` is told each token as it is chosen."""
-    tokens: list[int] = []
+    """Continues a sequence from `logits` [vocab]; `on_token` is told each token once, as it is chosen.
+
+    `sample` is asked for the same rows in the same order whatever is drafted, so that a seeded draw gives the same tokens too.
+    """
+    reply, guesses = _Reply(limits), NoDrafts() if drafter is None else drafter
     began = time.perf_counter()
-    tiers.take_counters()
-    times = np.zeros(3)
-    while (stop := _stop(tokens, limits)) is None:
-        if tokens:
-            logits, took = _step(model, experts, tiers, state, tokens[-1])
-            times += took
-        tokens.append(sample(logits))
-        on_token(tokens[-1])
-    return DecodeResult(tuple(tokens), stop, _figures(len(tokens), time.perf_counter() - began, tiers, times))
+    stepper.take_counters()
+
+    def choose(row: Logits) -> int:
+        token = sample(row)
+        reply.tokens.append(token)
+        guesses.add(token)
+        on_token(token)
+        return token
+
+    if reply.stop is None:
+        choose(logits)
+    while (stop := reply.stop) is None:
+        drafted = _drafted(guesses, reply)
+        rows = stepper.step([reply.tokens[-1], *drafted])
+        right = _verified(rows, drafted, choose)
+        if drafted:
+            stepper.keep_only(1 + right)
+        reply.steps, reply.drafted, reply.accepted = reply.steps + 1, reply.drafted + len(drafted), reply.accepted + right
+    return DecodeResult(tuple(reply.tokens), stop, _figures(reply, time.perf_counter() - began, stepper))
 
 
-def _stop(tokens: list[int], limits: Limits) -> Stop | None:
-    if tokens and tokens[-1] in limits.eos:
-        return Stop.eos
-    if len(tokens) >= limits.max_new_tokens:
-        return Stop.max_new_tokens
-    return Stop.context if len(tokens) >= limits.room else None
+def _drafted(guesses: Drafter, reply: _Reply) -> list[int]:
+    """What the step verifies beside the last token, which gives one token itself; nothing from an end of text on, which ends the reply."""
+    drafted = list(guesses.draft(reply.left - 1)) if reply.left > 1 else []
+    ends = [at for at, token in enumerate(drafted) if token in reply.limits.eos]
+    return drafted[: ends[0]] if ends else drafted
 
 
-def _step(
-    model: Qwen4Exp, experts: Experts, tiers: ExpertTiers, state: SequenceState, token: int
-) -> tuple[Logits, tuple[float, float, float]]:
-    """Logits [vocab] after one more token, and the seconds of its phases."""
-    at = state.num_tokens
-    walk = Walk(model, experts, tiers, state, np.array([token], np.int64), at)
-    for visit in token_visits(model.geometry.num_layers, at):
-        walk.do(visit)
-    logits = walk.logits((at, at + 1), every=False, last=True)[0]
-    return logits, (walk.times.mixer_s, walk.times.experts_s, walk.times.logits_s)
+def _verified(rows: Logits, drafted: Sequence[int], choose: Callable[[Logits], int]) -> int:
+    """Chooses a token a row for as long as the row after it has read that very token. -> how many drafted tokens were right."""
+    for at, guess in enumerate(drafted):
+        if choose(rows[at]) != guess:
+            return at
+    choose(rows[len(drafted)])
+    return len(drafted)
 
 
-def _figures(num_tokens: int, seconds: float, tiers: ExpertTiers, times: NDArray[np.float64]) -> DecodeFigures:
-    counters = tiers.take_counters()
+def _figures(reply: _Reply, seconds: float, stepper: Stepper) -> DecodeFigures:
+    counters, times, num_tokens = stepper.take_counters(), stepper.times(), len(reply.tokens)
     return DecodeFigures(
         tokens=num_tokens,
         seconds=seconds,
@@ -116,8 +144,11 @@ def _figures(num_tokens: int, seconds: float, tiers: ExpertTiers, times: NDArray
         vram_hits=counters.vram_hits,
         ram_hits=counters.ram_hits,
         file_hits=counters.file_hits,
+        drafted=reply.drafted,
+        accepted=reply.accepted,
+        steps=reply.steps,
         expert_bytes_read=counters.file_bytes,
-        mixer_s=float(times[0]),
-        experts_s=float(times[1]),
-        logits_s=float(times[2]),
+        mixer_s=times.mixer_s,
+        experts_s=times.experts_s,
+        logits_s=times.logits_s,
     )

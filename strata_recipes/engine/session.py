@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
+from strata_recipes.engine.decode import DecodeResult, Limits, decode
 from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
+from strata_recipes.engine.stepper import Logits, WalkStepper
 from strata_recipes.engine.walk import OnRouted
 from strata_recipes.engine.warm_up import WarmUp
 from strata_recipes.engine.watching import Hooks
@@ -152,7 +153,7 @@ class Session:
         eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
         with self._memory():
-            return decode(model, experts, tiers, state, last, self._sample, limits, on_token=on_token)
+            return decode(WalkStepper(model, experts, tiers, state), last, self._sample, limits, on_token=on_token)
 
     def checksums(self) -> tuple[Checksums, Checksums]:
         """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""

@@ -35,7 +35,8 @@ class PhaseTimes:
 class Walk:
     """One pass of `ids`, which stand at `first` and after it in the sequence, over the layers.
 
-    `kept`: makes the place where a super-chunk's streams lie between its visits. Closed after the pass, whatever ends it.
+    `kept`: makes the place where a super-chunk's streams lie between its visits. Closed after the pass, whatever ends it. `times`: what
+    to add to; None: its own.
     """
 
     def __init__(
@@ -48,8 +49,9 @@ class Walk:
         first: int = 0,
         kept: Callable[[int, int], KeptStreams] = lambda start, stop: StreamsInPlace(),
         on_routed: OnRouted | None = None,
+        times: PhaseTimes | None = None,
     ) -> None:
-        self.times = PhaseTimes()
+        self.times = times or PhaseTimes()
         self.kept_bytes = 0  # the most that spans kept between their visits, but for the one at work
         self._model = model
         self._blobs = blobs

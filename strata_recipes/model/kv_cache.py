@@ -61,6 +61,10 @@ class SequenceState:
         self._tokens = [0] * g.num_layers
 
     @property
+    def num_layers(self) -> int:
+        return len(self._tokens)
+
+    @property
     def num_tokens(self) -> int:
         """Tokens that every layer has read."""
         return min(self._tokens)
@@ -78,6 +82,16 @@ class SequenceState:
             span = f"tokens {start} to {start + num_tokens} of the sequence"
             raise ModelError(f"{span} pass its context of {self.max_context} tokens: raise kv.max_context")
         self._tokens[layer] = start + num_tokens
+
+    def rewritten(self, layer: int) -> list[Tensor]:
+        """The tensors of a layer that each token overwrites in place: what has to be copied to come back to a token."""
+        found = [self.attention[layer].pending] if layer in self.attention else [*vars(self.delta[layer]).values()]
+        return found + ([*vars(self.ngram[layer]).values()] if layer in self.ngram else [])
+
+    def rewind(self, num_tokens: int) -> None:
+        """Every layer has read `num_tokens` tokens, fewer than now; what `rewritten` names has been put back."""
+        assert 0 <= num_tokens <= self.num_tokens, f"the sequence has {self.num_tokens} tokens, {num_tokens} are to stay"
+        self._tokens = [num_tokens] * self.num_layers
 
 
 def _attention(g: Geometry, dtype: torch.dtype, max_context: int, device: torch.device | None) -> AttentionState:

@@ -67,8 +67,6 @@ def expert_layers(visits: Iterable[Visit]) -> Iterator[int]:
     return (visit.layer for visit in visits if visit.half is Half.experts)
 
 
-def token_visits(num_layers: int, position: int) -> Iterator[Visit]:
-    """One token at `position` through all layers: a step of decode."""
-    for layer in range(num_layers):
-        yield Visit(layer, position, position + 1, Half.mixer)
-        yield Visit(layer, position, position + 1, Half.experts)
+def step_visits(num_layers: int, first: int, num_tokens: int) -> Iterator[Visit]:
+    """A step of decode: each layer's mixer token by token, as plain decode would do it, then its experts once for all of them."""
+    return pass_visits(range(num_layers), first, first + num_tokens, chunk=1)

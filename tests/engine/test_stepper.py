@@ -1,0 +1,116 @@
+"""A pass over several tokens gives the bits of single steps, and what it takes back was never there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strata_recipes.engine.decode import Limits, decode
+from strata_recipes.engine.session import Session
+from strata_recipes.engine.stepper import MOST_ROWS, WalkStepper
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.snapshots import Snapshots
+from strata_recipes.pack.reader import Pack
+from tests.engine.plans import oracle, plan_for
+
+IDS = oracle("tiny-q2_0.mid")["ids"]
+NEXT = [int(token) for token in IDS[60:68]]
+Make = Callable[[int], tuple[WalkStepper, SequenceState]]
+
+
+@pytest.fixture
+def make(tiny: Pack) -> Iterator[Make]:
+    """A stepper over the first so many tokens of the text."""
+    with Session(plan_for(tiny, prompt=60, new=64, chunk=16), tiny) as session:
+
+        def after(num_tokens: int) -> tuple[WalkStepper, SequenceState]:
+            session.prompt(IDS[:num_tokens])
+            state = session._state
+            assert state is not None
+            model, experts = session._ready()
+            return WalkStepper(model, experts, session.started.tiers, state, Snapshots(state, MOST_ROWS - 1)), state
+
+        yield after
+
+
+def seen(state: SequenceState, block: int) -> list[bytes]:
+    """Everything that a later token can read."""
+    count, parts = state.num_tokens, []
+    for attention in state.attention.values():
+        parts += [attention.keys[:, :count], attention.values[:, :count]]
+        parts += [attention.blocks[: count // block], attention.pending[: count % block]]
+    parts += [part for delta in state.delta.values() for part in (delta.conv, delta.delta)]
+    parts += [part for ngram in state.ngram.values() for part in (ngram.history, ngram.conv)]
+    return [part.contiguous().numpy().tobytes() for part in parts]
+
+
+@pytest.mark.parametrize(("prompt", "rows"), [(1, 2), (2, 5), (41, MOST_ROWS), (60, 3), (59, 1)])
+def test_a_pass_is_bit_equal_to_single_steps_and_so_is_what_is_left_of_it(prompt: int, rows: int, make: Make, tiny: Pack) -> None:
+    """For every number of rows that stay: the state, all that a later token reads of it; and the next logits."""
+    block = tiny.index.geometry.index_block
+    plain, state = make(prompt)
+    logits, states = [], []
+    for token in NEXT[:rows]:
+        logits.append(plain.step([token])[0].tobytes())
+        states.append(seen(state, block))
+    for kept in range(1, rows + 1):
+        stepper, state = make(prompt)
+        found = stepper.step(NEXT[:rows])
+        assert [row.tobytes() for row in found] == logits
+        stepper.keep_only(kept)
+        assert state.num_tokens == prompt + kept and seen(state, block) == states[kept - 1]
+        again = stepper.step(NEXT[kept:rows]) if kept < rows else found[:0]  # over what was written too early
+        assert [row.tobytes() for row in again] == logits[kept:]
+        assert seen(state, block) == states[-1]
+
+
+class Wild:
+    """Guesses by a seed: the true tokens, spoilt from somewhere on, so that every count of right ones happens."""
+
+    def __init__(self, truth: tuple[int, ...], most: int, vocab: int) -> None:
+        self._truth, self._most, self._vocab, self._at, self._rng = truth, most, vocab, 0, np.random.default_rng(most)
+
+    def add(self, token: int) -> None:
+        assert token == self._truth[self._at]
+        self._at += 1
+
+    def draft(self, count: int) -> list[int]:
+        right = self._truth[self._at : self._at + int(self._rng.integers(0, self._most + 1))]
+        return [*right, *self._rng.integers(0, self._vocab, self._most)][: min(count, self._most, int(self._rng.integers(0, 9)))]
+
+
+def test_whatever_is_guessed_the_reply_and_the_state_are_those_of_plain_decode(make: Make, tiny: Pack) -> None:
+    def best(row: np.ndarray) -> int:
+        return int(np.argmax(row))
+
+    def written(drafter: Any, stepper: WalkStepper) -> Any:
+        told: list[int] = []
+        result = decode(stepper, first, best, Limits(40, 60, ()), drafter=drafter, on_token=told.append)
+        assert tuple(told) == result.tokens
+        return result
+
+    stepper, state = make(60)
+    first = stepper.step([NEXT[0]])[0]
+    wanted = written(None, stepper)
+    left = seen(state, tiny.index.geometry.index_block)
+    for most in range(1, MOST_ROWS):
+        stepper, state = make(60)
+        assert stepper.step([NEXT[0]])[0].tobytes() == first.tobytes()
+        found = written(Wild(wanted.tokens, most, tiny.index.geometry.vocab), stepper)
+        assert found.tokens == wanted.tokens and seen(state, tiny.index.geometry.index_block) == left
+        assert 0 < found.figures.accepted < found.figures.drafted
+        assert found.figures.steps + found.figures.accepted == len(wanted.tokens) - 1 == wanted.figures.steps
+
+
+def test_snapshots_take_what_they_say(make: Make) -> None:
+    _, state = make(9)
+    snapshots = Snapshots(state, 3)
+    per_row = sum(part.nbytes for layer in range(state.num_layers) for part in state.rewritten(layer))
+    assert snapshots.num_bytes == 3 * per_row
+    cells = sum(part.nbytes for layer in state.attention.values() for part in (layer.keys, layer.values, layer.blocks))
+    assert per_row == state.num_bytes - cells
+    assert all(isinstance(part, torch.Tensor) for layer in range(state.num_layers) for part in state.rewritten(layer))
