@@ -11,6 +11,7 @@ from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
+from kernels_numba.gpu.hyper_connection import gate_kernel, inject_kernel, mix_kernel
 from kernels_numba.gpu.index_scores import scores_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
 from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
@@ -122,3 +123,13 @@ def test_products_of_the_weighted_sum_are_rounded_before_they_are_added() -> Non
     text = ptx(scatter_add_kernel(), (9, 0))
     assert "mul.rn.f32" in text and "add.rn.f32" in text
     assert "fma" not in text
+
+
+@every_capability
+def test_a_streams_values_stay_in_registers(capability: tuple[int, int]) -> None:
+    text = ptx(inject_kernel(4, 2560), capability)
+    assert text.count("ld.global") >= 3 * 5 + 1  # all five values of a thread, their block's and their weights
+    assert ".local" not in text and "fma.rn.f32" not in text
+    assert ".local" not in ptx(inject_kernel(2, 8192), capability)
+    for kernel in (gate_kernel(4), mix_kernel(4)):
+        assert ".local" not in ptx(kernel, capability)

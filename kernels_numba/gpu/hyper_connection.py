@@ -1,0 +1,139 @@
+"""Hyper-connections of a token on the GPU: a block's output into the streams and their norms, the gates, the mix. Knows no weights' format.
+
+R rows, S streams, H hidden. A value's bits depend on its row alone: every sum has one order.
+"""
+
+# mypy: no-check-untyped-defs
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from kernels_numba.device import Kernel, address, cuda, inline
+from kernels_numba.gpu.moe import silu
+from kernels_numba.gpu.warp import lane_sum
+from kernels_numba.ptx import add, divide, load_float, multiply, reload_float, store_float
+
+_NORM_THREADS = 512
+_WARPS = _NORM_THREADS // 32
+_THREADS = 128
+_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+_warp_sum = lane_sum(32)
+
+
+def hyper_inject_norm(streams: Any, block: Any, strengths: Any, weight: Any, eps: float, normed: Any, stream: int = 0) -> None:
+    """streams [R, S * H] += block [R, H] * strengths [R, S] in place, product and sum rounded apart; normed [R, S * H].
+
+    normed = streams / sqrt(mean of a stream's squares + eps) * weight [S, H]; all float32. Errs by at most H / 512 + 20 roundings.
+    """
+    rows, (count, width) = int(streams.shape[0]), (int(size) for size in weight.shape)
+    pointers = (address("streams", streams, "float32", (rows, count * width)), address("block", block, "float32", (rows, width)),
+                address("strengths", strengths, "float32", (rows, count)), address("weight", weight, "float32", (count, width)),
+                address("normed", normed, "float32", (rows, count * width)))  # fmt: skip
+    inject_kernel(count, width).launch(rows * count, stream, *pointers, eps)
+
+
+def hyper_gate(down: Any, act: Any, strengths: Any, num_streams: int, stream: int = 0) -> None:
+    """down [R, rank + S'], over the number of streams -> act [R, rank] = silu, strengths [R, S'] = 2 sigmoid of the rest.
+
+    S' is S, or 0 where nothing is injected: hence the number of streams apart.
+    """
+    (rows, rank), given = (int(size) for size in act.shape), int(strengths.shape[1])
+    pointers = (address("down", down, "float32", (rows, rank + given)), address("act", act, "float32", (rows, rank)),
+                address("strengths", strengths, "float32", (rows, given)))  # fmt: skip
+    total = rows * (rank + given)
+    gate_kernel(num_streams).launch(-(-total // _THREADS), stream, *pointers, total, rank, given)
+
+
+def hyper_mix(up: Any, normed: Any, x: Any, stream: int = 0) -> None:
+    """x [R, H] = the mean over streams of sigmoid(up) * normed, both [R, S * H]; float32, streams in turn."""
+    (rows, width), total = (int(size) for size in x.shape), int(up.shape[1])
+    if width < 1 or total % width:
+        raise ValueError(f"rows of {total} values for streams of {width}: wanted a whole number of streams")
+    pointers = (address("up", up, "float32", (rows, total)), address("normed", normed, "float32", (rows, total)),
+                address("x", x, "float32", (rows, width)))  # fmt: skip
+    mix_kernel(total // width).launch(-(-rows * width // _THREADS), stream, *pointers, rows * width, width)
+
+
+@functools.cache
+def inject_kernel(count: int, width: int) -> Kernel:
+    """A block of threads a stream of a row; a thread keeps its values in registers between the sum and the norm."""
+    steps, size = -(-width // _NORM_THREADS), np.float32(width)
+
+    def inject_norm(streams, block, strengths, weight, normed, eps):  # type: ignore[no-untyped-def]
+        partial = cuda.shared.array(_WARPS, float32)
+        thread, unit = np.int32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
+        row = unit // count
+        at, taken = streams + unit * (width * 4), block + row * (width * 4)
+        scales = weight + (unit - row * count) * (width * 4)
+        strength = load_float(strengths + unit * 4)
+        kept = cuda.local.array(steps, np.float32)
+        total = _ZERO
+        for step in range(steps):
+            i = thread + step * _NORM_THREADS
+            kept[step] = _ZERO
+            if i < width:
+                kept[step] = add(reload_float(at + i * 4), multiply(load_float(taken + i * 4), strength))
+                store_float(at + i * 4, kept[step])
+            total = add(total, multiply(kept[step], kept[step]))
+        total = _warp_sum(total)
+        if thread & 31 == 0:
+            partial[thread >> 5] = total
+        cuda.syncthreads()
+        total = _ZERO
+        for warp in range(_WARPS):
+            total = add(total, partial[warp])
+        root = np.float32(math.sqrt(add(divide(total, size), eps)))
+        for step in range(steps):
+            i = thread + step * _NORM_THREADS
+            if i < width:
+                store_float(normed + unit * (width * 4) + i * 4, multiply(divide(kept[step], root), load_float(scales + i * 4)))
+
+    return Kernel(inject_norm, "i64 i64 i64 i64 i64 f32", _NORM_THREADS)
+
+
+@functools.cache
+def gate_kernel(num_streams: int) -> Kernel:
+    """A thread a value."""
+    over = np.float32(num_streams)
+
+    def gate_values(down, act, strengths, total, rank, given):  # type: ignore[no-untyped-def]
+        i = np.int64(cuda.blockIdx.x) * _THREADS + cuda.threadIdx.x
+        if i < total:
+            row = i // (rank + given)
+            column = i - row * (rank + given)
+            value = divide(load_float(down + i * 4), over)
+            if column < rank:
+                store_float(act + (row * rank + column) * 4, silu(value))
+            else:
+                store_float(strengths + (row * given + column - rank) * 4, multiply(_TWO, _sigmoid(value)))
+
+    return Kernel(gate_values, "i64 i64 i64 i64 i64 i64", _THREADS)
+
+
+@functools.cache
+def mix_kernel(count: int) -> Kernel:
+    """A thread a value of x, over its streams in turn."""
+    over = np.float32(count)
+
+    def mix_streams(up, normed, x, total, width):  # type: ignore[no-untyped-def]
+        i = np.int64(cuda.blockIdx.x) * _THREADS + cuda.threadIdx.x
+        if i < total:
+            row = i // width
+            at = (row * count * width + i - row * width) * 4
+            mixed = _ZERO
+            for s in range(count):
+                place = at + s * width * 4
+                mixed = add(mixed, multiply(_sigmoid(load_float(up + place)), load_float(normed + place)))
+            store_float(x + i * 4, divide(mixed, over))
+
+    return Kernel(mix_streams, "i64 i64 i64 i64 i64", _THREADS)
+
+
+@inline
+def _sigmoid(value):  # type: ignore[no-untyped-def]
+    return divide(_ONE, _ONE + np.float32(math.exp(-value)))

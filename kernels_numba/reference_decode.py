@@ -1,0 +1,121 @@
+"""Numpy truth of the ops that a token's decoding is made of: dense products, streams, and the choice of experts. Knows no model.
+
+An op writes into the arrays given to it, as its CUDA kernel does, so that a whole model can be composed on these. Inside it counts in
+float64; what must agree to the bit is float32 here too. Addresses are of host memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels_numba import reference, reference_ops
+from kernels_numba.formats import FORMATS
+from kernels_numba.repack import unpack
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int32]
+Addresses = NDArray[np.int64]
+Wide = NDArray[np.float64]
+
+
+class Matrices(Protocol):
+    """What gpu.dense_matvec.Stack is, on the host."""
+
+    @property
+    def table(self) -> Any: ...
+    @property
+    def ends(self) -> Any: ...
+    @property
+    def num_outs(self) -> int: ...
+    @property
+    def format_name(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def planar(self) -> bool: ...
+
+
+def stacked(stack: Matrices) -> Floats:
+    """All matrices of a stack, one under the other: [num_outs, K]."""
+    values, begin = [], 0
+    for at, end in zip(stack.table.tolist(), stack.ends.tolist(), strict=True):
+        size = FORMATS[stack.format_name].row_bytes(stack.width) * (end - begin)
+        data = np.frombuffer((ctypes.c_uint8 * size).from_address(at), np.uint8)
+        values.append(reference.dequantize(unpack(data, stack.format_name) if stack.planar else data, stack.format_name))
+        begin = end
+    return np.concatenate(values).reshape(stack.num_outs, stack.width)
+
+
+def dense_matvec(x: Floats, stack: Matrices, out: Floats, first: int) -> None:
+    """out[:, first : first + num_outs] = x W^T."""
+    out[:, first : first + stack.num_outs] = reference_ops.matvec(x, stacked(stack))
+
+
+def dense_matvec_q8(codes: NDArray[np.int8], scales: Floats, stack: Matrices, out: Floats, first: int) -> None:
+    """The same of the values that codes and scales stand for."""
+    out[:, first : first + stack.num_outs] = reference_ops.matvec(reference_ops.unquantized(codes, scales), stacked(stack))
+
+
+def hyper_inject_norm(streams: Floats, block: Floats, strengths: Floats, weight: Floats, eps: float, normed: Floats) -> None:
+    """streams [R, S * H] += block [R, H] times each stream's strength [R, S], to the bit; normed: each stream's RMS norm times [S, H]."""
+    rows, (count, width) = len(streams), weight.shape
+    split = streams.reshape(rows, count, width)
+    streams[:] = (split + block[:, None] * strengths[:, :, None]).reshape(rows, -1)
+    wide = streams.astype(np.float64).reshape(rows, count, width)
+    normed[:] = (wide / np.sqrt((wide**2).mean(2, keepdims=True) + eps) * weight).reshape(rows, -1)
+
+
+def hyper_gate(down: Floats, act: Floats, strengths: Floats, num_streams: int) -> None:
+    """down [R, rank + S'] over the streams' number -> act [R, rank] = silu, strengths [R, S'] = 2 sigmoid of the rest (S' may be 0)."""
+    rank, wide = act.shape[1], down.astype(np.float64) / num_streams
+    act[:] = reference_ops.silu(wide[:, :rank])
+    strengths[:] = 2 * sigmoid(wide[:, rank:])
+
+
+def hyper_mix(up: Floats, normed: Floats, x: Floats) -> None:
+    """x [R, H] = the mean over streams of sigmoid(up) * normed, both [R, S * H]."""
+    mixed = sigmoid(up) * normed
+    x[:] = mixed.reshape(len(x), -1, x.shape[1]).mean(1)
+
+
+def sigmoid(x: NDArray[Any]) -> Wide:
+    """1 / (1 + exp(-x))."""
+    with np.errstate(over="ignore"):
+        value: Wide = 1 / (1 + np.exp(-x.astype(np.float64)))
+    return value
+
+
+def route_decode(scores: Floats, table: Addresses, ids: Ints, weights: Floats, addresses: Addresses, nans: Ints) -> None:
+    """scores [R, E] -> the k best experts in ascending id, weights [R, k] summing to one, their table entries; nans[0] += NaNs."""
+    best, chosen, bad = reference_ops.route_topk(scores, ids.shape[1])
+    order = np.argsort(best, axis=1)
+    ids[:] = np.take_along_axis(best, order, 1)
+    with np.errstate(invalid="ignore"):
+        share = np.exp(chosen.astype(np.float64) - chosen[:, :1])
+    weights[:] = np.take_along_axis(share / share.sum(1, keepdims=True), order, 1)
+    addresses[:] = table[ids]
+    nans[0] += bad.sum()
+
+
+def silu_pair(gate_up: Floats, hidden: Floats) -> None:
+    """hidden [J, I] = silu(gate) * up of gate_up [J, 2 I]."""
+    width = hidden.shape[1]
+    hidden[:] = reference_ops.silu(gate_up[:, :width]) * gate_up[:, width:]
+
+
+def experts_combine(y: Floats, weights: Floats, shared: Floats, shared_gate: Floats, out: Floats) -> None:
+    """out [R, H] = sigmoid(shared_gate) * shared + weights[r, j] * y[r * k + j] for j in turn, product and sum rounded apart."""
+    count = weights.shape[1]
+    out[:] = reference_ops.moe_shared_init(shared, shared_gate)
+    reference_ops.moe_scatter_add(y, weights, np.arange(len(y), dtype=np.int32).reshape(-1, count), out)
+
+
+def argmax_rows(logits: Floats, ids: Ints, nans: Ints) -> None:
+    """logits [R, V] -> each row's highest, the lowest id on ties; nans[0] += NaNs, which are never chosen (0 where all are)."""
+    bad = np.isnan(logits)
+    ids[:] = np.where(bad.all(1), 0, np.argmax(~bad & (logits == np.max(logits, 1, initial=-np.inf, where=~bad)[:, None]), 1))
+    nans[0] += bad.sum()
