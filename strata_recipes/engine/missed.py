@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strata_recipes.files.aligned import AlignedBuffer
+from strata_recipes.plan.budget import max_stride
 from strata_recipes.tiers.addresses import AddressTable
+from strata_recipes.tiers.cuda_memory import LockedBuffer
 from strata_recipes.tiers.lookup import ExpertTiers
 
 
@@ -22,29 +21,27 @@ class Missed:
         tiers: ExpertTiers,
         table: AddressTable,
         most: int,
-        stage: AlignedBuffer,
-        to_card: Callable[[np.ndarray], int],
+        stage: LockedBuffer,
         device: torch.device,
     ) -> None:
         self._tiers, self._table, self._stage = tiers, table, stage
-        self._stride = stage.bytes.size // most
-        self._first = to_card(stage.bytes)  # the card's address of it
+        self._stride = max_stride(tiers.index)
         self._here = torch.zeros(most, dtype=torch.int64, pin_memory=device.type == "cuda")
         self.addresses = torch.zeros(most, dtype=torch.int64, device=device)
 
     def fetch(self, layer: int, chosen: NDArray[np.int32]) -> bool:
         """Reads those of `chosen` [R * k] that have no address, each once; whether there were any. All are counted."""
-        held = self._table.host[layer, chosen] != 0
-        in_vram = int(self._table.in_vram[layer, chosen].sum())
+        held, once = self._table.host[layer, chosen] != 0, np.unique(chosen)
+        in_vram = int(self._table.in_vram[layer, once].sum())
         self._tiers.counters.vram_hits += in_vram
-        self._tiers.counters.ram_hits += int(held.sum()) - in_vram
+        self._tiers.counters.ram_hits += int((self._table.host[layer, once] != 0).sum()) - in_vram
         if held.all():
             return False
         experts, which = np.unique(chosen[~held], return_inverse=True)
         self._tiers.read(layer, experts.tolist(), [self._place(number) for number in range(experts.size)])
         here = self._here.numpy()
         here[:] = 0
-        here[~held] = self._first + which * self._stride
+        here[~held] = self._stage.card_address + which * self._stride
         return True
 
     def send(self) -> None:

@@ -21,7 +21,7 @@ from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, Stre
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
-from strata_recipes.engine.stepper import Logits, WalkStepper
+from strata_recipes.engine.stepper import Logits, Stepper, WalkStepper
 from strata_recipes.engine.walk import OnRouted
 from strata_recipes.engine.warm_up import WarmUp
 from strata_recipes.engine.watching import Hooks
@@ -40,6 +40,7 @@ from strata_recipes.tiers.verify import tier_checksums
 
 if TYPE_CHECKING:  # numba-cuda takes a second to import, for those who have a card
     from strata_recipes.engine.card import Card
+    from strata_recipes.engine.card_replies import CardReplies
 
 Checksums = list[tuple[int, int, int]]
 
@@ -64,6 +65,9 @@ class Session:
         self._model: Qwen4Exp | None = None
         self._experts: Experts | None = None
         self._card: Card | None = None
+        self._warm: WarmUp | None = None
+        self._replies: CardReplies | None = None
+        self._kept_state: SequenceState | None = None  # of a card: graphs hold its addresses
         self.took = StartParts()
         self._started: StartedTiers | None = None
         self._state: SequenceState | None = None
@@ -83,6 +87,7 @@ class Session:
             if self._card is not None:
                 self._opened.callback(torch.cuda.synchronize)  # no copy is under way from memory that is given back next
             self._compiled(warm)
+            self._warm = warm
         except BaseException:
             self.close()
             raise
@@ -93,7 +98,7 @@ class Session:
 
     def close(self) -> None:
         """Gives everything back; closing twice is nothing."""
-        self._state = self._last = self._model = self._experts = None
+        self._state = self._kept_state = self._last = self._model = self._experts = None
         self._opened.close()
 
     @property
@@ -146,14 +151,27 @@ class Session:
         state, last = self._state, self._last
         if state is None or last is None:
             raise RuntimeError("there is no prompt to continue: read one first")
-        (model, experts), plan, tiers = self._ready(), self.plan, self.started.tiers
+        plan, tiers = self.plan, self.started.tiers
         tiers.check()
         self._state = self._last = None
         wanted = plan.decode.max_new_tokens if max_new_tokens is None else max_new_tokens
         eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
         with self._memory():
-            return decode(WalkStepper(model, experts, tiers, state), last, self._sample, limits, on_token=on_token)
+            return decode(self._stepper(state), last, self._sample, limits, on_token=on_token)
+
+    def _stepper(self, state: SequenceState) -> Stepper:
+        """On a card: captured graphs, where it reaches all page-locked RAM; else a launch after the other."""
+        (model, experts), tiers = self._ready(), self.started.tiers
+        if self._warm is not None:
+            self._warm.wait_all()
+        if self._card is not None and self._replies is None:
+            from strata_recipes.engine.card_replies import CardReplies
+
+            self._replies = CardReplies(self.plan, self.pack.index, model, tiers, self._card.locks)
+            self._opened.callback(self._replies.close)
+        found = self._replies.stepper(state) if self._replies else None
+        return found or WalkStepper(model, experts, tiers, state)
 
     def checksums(self) -> tuple[Checksums, Checksums]:
         """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""
@@ -267,7 +285,12 @@ class Session:
         return self._model, self._experts
 
     def _new_state(self, model: Qwen4Exp) -> SequenceState:
+        if self._kept_state is not None:
+            self._kept_state.reset()
+            return self._kept_state
         state = model.new_state(self.plan.kv.max_context)
         if state.num_bytes > self.plan.kv.num_bytes:
             raise DeviceError(f"a sequence takes {state.num_bytes} bytes, the plan counted {self.plan.kv.num_bytes}: plan again")
+        if self._card is not None:
+            self._kept_state = state
         return state

@@ -78,7 +78,7 @@ class WholeToken:
             self._stream.wait_stream(self._side)
             layers.combine(layer, stream)
         layers.logits(stream)
-        for name in ("best", "nans", "routed"):
+        for name in ("logits", "nans", "routed"):
             self._inputs.bring(name)
 
 
@@ -129,7 +129,7 @@ class HalvesOfToken:
     def _ending(self, stream: int) -> None:
         self._layers.combine(len(self._route) - 1, stream)
         self._layers.logits(stream)
-        self._inputs.bring("best")
+        self._inputs.bring("logits")
         self._inputs.bring("nans")
 
 

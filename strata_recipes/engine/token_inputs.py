@@ -12,7 +12,7 @@ from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
 
-_RESULTS = ("best", "nans", "routed")
+_RESULTS = ("logits", "nans", "routed")
 
 
 class TokenInputs:
@@ -49,9 +49,9 @@ class TokenInputs:
             here[layer].copy_(there[layer], non_blocking=True)
 
     @property
-    def best(self) -> list[int]:
-        """The most likely token after each row, once its copy has come."""
-        return self._results["best"].tolist()
+    def logits(self) -> NDArray[np.float32]:
+        """[rows, vocab], once their copy has come."""
+        return self._results["logits"].numpy()
 
     @property
     def routed(self) -> NDArray[np.int32]:
@@ -59,11 +59,11 @@ class TokenInputs:
         return self._results["routed"].numpy()
 
     def refuse_nan(self, first: int) -> None:
-        """ModelError where a router's score or a logit was none."""
+        """ModelError where a router's score was none."""
         count = int(self._results["nans"][0])
         if count:
             raise ModelError(
-                f"{count} of the scores that routers and the head gave at token {first} are NaN: "
+                f"{count} of the scores that routers gave at token {first} are NaN: "
                 "check the model's files with experts.verify=true, or use compute=f32"
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from strata_recipes.model.experts import Experts
 from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.model.reply_buffers import ReplyBuffers
+from strata_recipes.model.token_layers import TokenLayers
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.tiers.cuda_slots import Slot
 
@@ -43,10 +45,12 @@ class _Blank:
 
 
 class WarmUp:
-    """A thread of its own; `wait` returns when all is compiled, and raises what it raised. `close` ends it after the kernel at work."""
+    """A thread of its own, first through a prompt's kernels, then through a reply's. `wait` returns when a prompt can be read, `wait_all`
+    when all is compiled; both raise what it raised. `close` ends it after the kernel at work."""
 
     def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex) -> None:
         self._work = model, experts, index
+        self._prompt = threading.Event()
         self._error: BaseException | None = None
         self._stopping = False
         self.seconds = 0.0
@@ -56,10 +60,17 @@ class WarmUp:
     def wait(self) -> float:
         """Seconds that were still to wait for."""
         began = time.perf_counter()
-        self._join()
+        while not self._prompt.wait(WAIT_S):
+            pass
         if self._error:
             raise self._error
         return time.perf_counter() - began
+
+    def wait_all(self) -> None:
+        """Returns when a reply's kernels are compiled too."""
+        self._join()
+        if self._error:
+            raise self._error
 
     def close(self) -> None:
         """Ends it, done or not; closing twice is nothing."""
@@ -73,14 +84,21 @@ class WarmUp:
     def _run(self) -> None:
         began = time.perf_counter()
         try:
-            for step in (*_mixers(*self._work[::2]), *_experts(*self._work)):
-                if self._stopping:
-                    return
-                step()
-            torch.cuda.synchronize()
+            self._do((*_mixers(*self._work[::2]), *_experts(*self._work)))
+            self.seconds = time.perf_counter() - began
+            self._prompt.set()
+            self._do(_reply(*self._work[::2]))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
             self._error = error
-        self.seconds = time.perf_counter() - began
+        finally:
+            self._prompt.set()
+
+    def _do(self, steps: Iterable[Callable[[], object]]) -> None:
+        for step in steps:
+            if self._stopping:
+                return
+            step()
+        torch.cuda.synchronize()
 
 
 def _mixers(model: Qwen4Exp, index: PackIndex) -> list[Callable[[], object]]:
@@ -89,6 +107,23 @@ def _mixers(model: Qwen4Exp, index: PackIndex) -> list[Callable[[], object]]:
     state, streams = model.new_state(max(TOKENS, index.geometry.index_block)), model.embed(ids)
     layers = [partial(model.mixer, layer, streams, ids, state, 0) for layer in range(index.geometry.num_layers)]
     return [*layers, partial(model.logits, streams[-1:]), model.warm_up_selection]
+
+
+def _reply(model: Qwen4Exp, index: PackIndex) -> Iterator[Callable[[], object]]:
+    """A layer after the other, on buffers and a state of its own."""
+    from kernels_numba.gpu import token_ops
+
+    g, device = index.geometry, model.device
+    state, blank = model.new_state(g.index_block), _Blank(index.max_blob_bytes, device)
+    table = torch.full((g.num_layers, g.num_experts), next(blank.blobs(0, [0]))[1].address, device=device)
+    layers = TokenLayers(token_ops, model, index, state, table, ReplyBuffers(g, 1, g.index_block, device))
+    yield layers.begin
+    for layer in range(g.num_layers):
+        yield partial(layers.route, layer, 0)
+        yield partial(layers.shared, layer, 0)
+        yield partial(layers.experts, layer, layers.buffers["addresses"], 0)
+        yield partial(layers.combine, layer, 0)
+    yield partial(layers.logits, 0)
 
 
 def _experts(model: Qwen4Exp, experts: Experts, index: PackIndex) -> list[Callable[[], object]]:

@@ -59,6 +59,7 @@ class SequenceState:
         self.delta = {layer: _delta(g, device) for layer in range(g.num_layers) if not g.is_attention(layer)}
         self.ngram = {layer: _ngram(g, device) for layer in g.ngram_layers}
         self._tokens = [0] * g.num_layers
+        self._end_of_text = g.ngram_eos
 
     @property
     def num_layers(self) -> int:
@@ -82,6 +83,16 @@ class SequenceState:
             span = f"tokens {start} to {start + num_tokens} of the sequence"
             raise ModelError(f"{span} pass its context of {self.max_context} tokens: raise kv.max_context")
         self._tokens[layer] = start + num_tokens
+
+    def reset(self) -> None:
+        """An empty sequence again, in the same memory."""
+        for delta in self.delta.values():
+            delta.conv.zero_()
+            delta.delta.zero_()
+        for ngram in self.ngram.values():
+            ngram.history.fill_(self._end_of_text)
+            ngram.conv.zero_()
+        self._tokens = [0] * self.num_layers
 
     def rewritten(self, layer: int) -> list[Tensor]:
         """The tensors of a layer that each token overwrites in place: what has to be copied to come back to a token."""

@@ -20,8 +20,9 @@ from strata_recipes.model.stored_matrix import PLAIN, StoredMatrix, StoredPart
 class Projection:
     """x W^T over the parts of one or more matrices, their rows one under the other; parts of one format go in one launch."""
 
-    def __init__(self, ops: Any, buffers: ReplyBuffers, *matrices: StoredMatrix) -> None:
-        self._ops, self._buffers = ops, buffers
+    def __init__(self, ops: Any, buffers: ReplyBuffers, *matrices: StoredMatrix, beside: str = "") -> None:
+        """`beside`: "side_" for what runs beside the others, and rounds its rows in buffers of its own."""
+        self._ops, self._buffers, self._beside = ops, buffers, beside
         self._parts = [part for matrix in matrices for part in matrix.parts]
         self._eight_bit = any(matrix.compute == "q8" for matrix in matrices)
         self._launches: list[tuple[Any, int]] = []
@@ -43,13 +44,14 @@ class Projection:
 
     def _coded(self, x: Tensor, stream: int) -> tuple[Tensor, Tensor] | None:
         """x as 8-bit rows; None where its width has no whole groups of 32: those matrices take float32 rows."""
-        return eight_bit(self._ops, self._buffers, x, stream) if x.shape[1] % 32 == 0 else None
+        return eight_bit(self._ops, self._buffers, x, stream, self._beside) if x.shape[1] % 32 == 0 else None
 
 
-def eight_bit(ops: Any, buffers: ReplyBuffers, x: Tensor, stream: int) -> tuple[Tensor, Tensor]:
+def eight_bit(ops: Any, buffers: ReplyBuffers, x: Tensor, stream: int, beside: str = "") -> tuple[Tensor, Tensor]:
     """x [R, K], K a multiple of 32, as codes [R, K] and scales [R, K / 32], in buffers that the next call overwrites."""
     rows, width = x.shape
-    codes, scales = buffers["codes"][: rows * width].view(rows, width), buffers["scales"][: rows * width // 32].view(rows, width // 32)
+    codes = buffers[f"{beside}codes"][: rows * width].view(rows, width)
+    scales = buffers[f"{beside}scales"][: rows * width // 32].view(rows, width // 32)
     ops.quantize_rows(x, codes, scales, stream)
     return codes, scales
 

@@ -14,14 +14,15 @@ _TYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64, 
 class ReplyBuffers:
     """`at[name]`: the buffer of that name, for `rows` rows. Zeroed, as some kernels leave what a row does not have as it was."""
 
-    def __init__(self, g: Geometry, rows: int, context: int, device: torch.device) -> None:
+    def __init__(self, g: Geometry, rows: int, context: int, device: torch.device, memory: Tensor | None = None) -> None:
+        """`memory`: of buffers for at least as many rows, which these share."""
         self.rows = rows
-        self._memory = torch.zeros(reply_bytes(g, rows, context), dtype=torch.uint8, device=device)
+        self.memory = torch.zeros(reply_bytes(g, rows, context), dtype=torch.uint8, device=device) if memory is None else memory
         self._at: dict[str, Tensor] = {}
         start = 0
         for name, (dtype, shape) in reply_shapes(g, rows, context).items():
             size = num_bytes(dtype, shape)
-            self._at[name] = self._memory[start : start + size].view(_TYPES[dtype]).view(shape)
+            self._at[name] = self.memory[start : start + size].view(_TYPES[dtype]).view(shape)
             start += -(-size // ALIGNMENT) * ALIGNMENT
 
     def __getitem__(self, name: str) -> Tensor:

@@ -24,11 +24,11 @@ class TokenExperts:
         self._ops, self._b, self._at, self._table = ops, buffers, at, table
         self._eight_bit = compute == "q8"
         self._scores = Projection(ops, buffers, router.scores)
-        self._shared_input, self._shared_down = Projection(ops, buffers, shared.input), Projection(ops, buffers, shared.down)
+        self._shared_input, self._shared_down = (Projection(ops, buffers, m, beside="side_") for m in (shared.input, shared.down))
         gate = shared.gate
         part = StoredPart(gate.view(torch.uint8), "F32", 1, gate.numel())
         self._shared_gate = Projection(ops, buffers, StoredMatrix([part], "f32", None))
-        rows, top_k = buffers["ids"].shape
+        rows, top_k = buffers["weights"].shape
         numbers = torch.arange(rows * top_k, dtype=torch.int32, device=gate.device)
         self._token_of, self._own = (numbers // top_k)[:, None].contiguous(), numbers[:, None].contiguous()
 

@@ -33,11 +33,10 @@ class TokenLayers:
         index: PackIndex,
         state: SequenceState,
         table: Tensor,
-        rows: int,
-        buffers: ReplyBuffers | None = None,
+        buffers: ReplyBuffers,
     ) -> None:
-        self.buffers = buffers or ReplyBuffers(model.geometry, rows, state.max_context, model.device)
-        self._ops, self._model = ops, model
+        self.buffers = buffers
+        self._model = model
         self._layers = [_Layer(ops, self.buffers, model, index, state, table, layer) for layer in range(model.geometry.num_layers)]
         self._last = _Read(ops, self.buffers, model.last, "last_down", "no_strengths", model.geometry.norm_eps)
         self._head = Projection(ops, self.buffers, model.head)
@@ -67,11 +66,9 @@ class TokenLayers:
         self._layers[layer].experts.combine(stream)
 
     def logits(self, stream: int) -> None:
-        """Of all rows, and the best token of each."""
-        b = self.buffers
+        """Of all rows."""
         self._last(stream)
-        self._head(b["x"], b["logits"], stream)
-        self._ops.argmax_rows(b["logits"], b["best"], b["nans"], stream)
+        self._head(self.buffers["x"], self.buffers["logits"], stream)
 
 
 class _Read:
@@ -87,7 +84,7 @@ class _Read:
         b, ops = self._b, self._ops
         ops.hyper_inject_norm(b["streams"], b["block"], b["strengths"], self._norm, self._eps, b["normed"], stream)
         self._down(b["normed"], b[self._down_name], stream)
-        ops.hyper_gate(b[self._down_name], b["act"], b[self._strengths_name], stream)
+        ops.hyper_gate(b[self._down_name], b["act"], b[self._strengths_name], self._norm.shape[0], stream)
         self._up(b["act"], b["up"], stream)
         ops.hyper_mix(b["up"], b["normed"], b["x"], stream)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from strata_recipes.pack.index import Geometry, PackIndex
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
 from strata_recipes.plan.plan import Share
+from strata_recipes.plan.reply_rows import reply_bytes
 
 F32_BYTES = 4
 ROUNDED_BYTES = {"f32": 0, "bf16": 2, "f16": 2, "q8": 4}  # of an operand beside the float32 it was rounded from
@@ -31,6 +32,7 @@ START = "start-up buffers"  # given back once the experts are in their places
 RING_SLOTS = 16  # blobs on the card on their way: one half is computed from while the other is copied to
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
 EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "streams on their way"
+REPLY, MISSED = "reply buffers", "missed experts"  # on a card: what a step computes in; experts of the file that it reads in place
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
@@ -134,6 +136,7 @@ class Demand:
     rows: int  # tokens of the largest mixer pass
     logits_rows: int
     start: StartDemand | None = None  # None: the start is mapped
+    reply_rows: int = 1  # tokens that a reply's step reads at once, on a card
     kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
     ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
@@ -171,11 +174,13 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
+    reply = Share(REPLY, reply_bytes(g, demand.reply_rows, demand.context))
+    missed = Share(MISSED, demand.reply_rows * g.top_k * max_stride(pack))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
-    of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
+    of_ram = (embedding, *_some(*here), stage, missed, *start_parts(pack, demand.start))
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, pack.dense_bytes // 16))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
-    return Fixed((dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), ring), of_ram)
+    return Fixed((dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), reply, ring), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

@@ -37,10 +37,12 @@ def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
         "shared_gate": (rows, 1), "logits": (rows, g.vocab), "scales": (max(rows * (-(-wide // 32)), chosen * (-(-g.expert_width // 32))),),
     }  # fmt: skip
     codes = max(rows * max(wide, value, query), chosen * g.expert_width)
+    side = rows * max(g.hidden, g.shared_width)  # of the shared expert, which runs beside the others
+    floats["side_scales"] = (-(-side // 32) + rows,)
     whole = {
-        "position": ("int64", (1,)), "addresses": ("int64", (chosen,)), "ids": ("int32", (rows, g.top_k)), "nans": ("int32", (1,)),
-        "routed": ("int32", (g.num_layers, rows, g.top_k)), "chosen": ("int32", (rows, selected)), "best": ("int32", (rows,)),
-        "codes": ("int8", (codes,)),
+        "position": ("int64", (1,)), "addresses": ("int64", (chosen,)), "nans": ("int32", (1,)),
+        "routed": ("int32", (g.num_layers, rows, g.top_k)), "chosen": ("int32", (rows, selected)),
+        "codes": ("int8", (codes,)), "side_codes": ("int8", (side,)),
     }  # fmt: skip
     return {name: ("float32", shape) for name, shape in floats.items()} | whole
 

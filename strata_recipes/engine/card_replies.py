@@ -1,0 +1,42 @@
+"""What replies on a card keep from one to the next: the experts' addresses, room for those that are missed, and the captured graphs."""
+
+from __future__ import annotations
+
+from kernels_numba.gpu import token_ops
+from strata_recipes.engine.token_stepper import TokenStepper
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.budget import max_stride
+from strata_recipes.plan.plan import Plan
+from strata_recipes.tiers.addresses import AddressTable
+from strata_recipes.tiers.cuda_memory import LockedBuffer, Locks
+from strata_recipes.tiers.lookup import ExpertTiers
+
+
+class CardReplies:
+    """Of one session. Closed before the tiers, after the card is idle."""
+
+    def __init__(self, plan: Plan, index: PackIndex, model: Qwen4Exp, tiers: ExpertTiers, locks: Locks) -> None:
+        self._model, self._index, self._tiers = model, index, tiers
+        self._table = AddressTable(tiers, model.device)
+        self._rows = 1
+        self._stage: LockedBuffer | None = None
+        if not self._table.whole:
+            self._stage = LockedBuffer(self._rows * index.geometry.top_k * max_stride(index), 4096, locks)
+        self._made: tuple[SequenceState, TokenStepper] | None = None
+
+    def stepper(self, state: SequenceState) -> TokenStepper | None:
+        """For this sequence, with the graphs of the one before in the same memory. None where page-locked RAM was refused, which was told:
+        a kernel could not read there."""
+        if self._stage is not None and not self._stage.card_address:
+            return None
+        if self._made is None or self._made[0] is not state:
+            made = TokenStepper(token_ops, self._model, self._index, self._tiers, self._table, state, self._rows, self._stage)
+            self._made = state, made
+        return self._made[1]
+
+    def close(self) -> None:
+        self._made = None
+        if self._stage is not None:
+            self._stage.close()
