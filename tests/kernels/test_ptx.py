@@ -79,9 +79,9 @@ def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
     assert not re.search(r"ld\.global\.nc\.(v2|v4|u32|u64)", text)
 
 
-@pytest.mark.parametrize(("half", "capability"), [*((True, c) for c in CAPABILITIES), (False, (9, 0))])
-def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, capability: tuple[int, int]) -> None:
-    text = ptx(attention_kernel(12, 256, half, 4, 4), capability)
+@pytest.mark.parametrize(("kv_format", "capability"), [*(("fp16", c) for c in CAPABILITIES), ("fp32", (9, 0))])
+def test_selected_attention_multiplies_a_loaded_key_with_every_head(kv_format: str, capability: tuple[int, int]) -> None:
+    text = ptx(attention_kernel(12, 256, kv_format, 4, 4), capability)
     assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
     assert text.count("ld.global.nc.v4") >= 2
     assert text.count("ld.shared.v4") == 2 * 12 + 12
