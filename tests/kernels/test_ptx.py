@@ -8,6 +8,7 @@ import pytest
 
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.delta_chunks import delta_kernel
+from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
@@ -122,3 +123,12 @@ def test_products_of_the_weighted_sum_are_rounded_before_they_are_added() -> Non
     text = ptx(scatter_add_kernel(), (9, 0))
     assert "mul.rn.f32" in text and "add.rn.f32" in text
     assert "fma" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_delta_step_loads_and_stores_its_state_once_and_16_bytes_wide(capability: tuple[int, int]) -> None:
+    text = ptx(step_kernel(128), capability)
+    assert text.count("ld.global.v4.f32") == 8 == text.count("st.global.v4.f32") - 1  # eight rows of four columns, and what was read
+    assert text.count("shfl.sync.bfly") == 2 * 9  # four columns at the key and at the query, and key . query
+    for kernel in (step_kernel(128), step_kernel(100), conv_kernel(4, 128), norm_kernel(128, "silu")):
+        assert ".local" not in ptx(kernel, capability)
