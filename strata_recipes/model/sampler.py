@@ -17,10 +17,11 @@ def generator(decode: DecodePlan) -> np.random.Generator:
 
 def sample(logits: np.ndarray, decode: DecodePlan, rng: np.random.Generator) -> int:
     """The next token for logits [vocab]. Greedy takes none of `rng`'s draws, sampling exactly one. Ties: the lowest id."""
-    values = np.asarray(logits, np.float64)
-    _refuse_unusable(values)
-    if decode.sampler == "greedy" or decode.temperature <= COLDEST or np.isposinf(values).any():
-        return int(np.argmax(values))
+    values = np.asarray(logits)
+    best = _highest(values)
+    if decode.sampler == "greedy" or decode.temperature <= COLDEST or np.isposinf(values[best]):
+        return best
+    values = values.astype(np.float64)
     ids = _best(values, decode.top_k, sort=decode.top_p < 1)
     sums = np.cumsum(_softmax(values[ids] / decode.temperature))
     if decode.top_p < 1:
@@ -29,6 +30,14 @@ def sample(logits: np.ndarray, decode: DecodePlan, rng: np.random.Generator) -> 
     drawn = int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
     last = int(np.searchsorted(sums, sums[-1]))  # if the product rounds up to the sum: the last token with weight
     return int(ids[min(drawn, last)])
+
+
+def _highest(values: np.ndarray) -> int:
+    """The id of the highest logit. numpy takes a NaN for the highest, so one look at it tells whether any is unusable."""
+    best = int(np.argmax(values)) if values.ndim == 1 and values.size else -1
+    if best < 0 or np.isnan(values[best]) or np.isneginf(values[best]):
+        _refuse_unusable(values)
+    return best
 
 
 def _refuse_unusable(values: np.ndarray) -> None:
