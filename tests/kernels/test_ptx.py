@@ -126,7 +126,6 @@ def test_products_of_the_weighted_sum_are_rounded_before_they_are_added() -> Non
     assert "fma" not in text
 
 
-<<<<<<< HEAD
 @every_capability
 def test_a_streams_values_stay_in_registers(capability: tuple[int, int]) -> None:
     text = ptx(inject_kernel(4, 2560), capability)
@@ -134,12 +133,13 @@ def test_a_streams_values_stay_in_registers(capability: tuple[int, int]) -> None
     assert ".local" not in text and "fma.rn.f32" not in text
     assert ".local" not in ptx(inject_kernel(2, 8192), capability)
     for kernel in (gate_kernel(4), mix_kernel(4)):
-=======
+        assert ".local" not in ptx(kernel, capability)
+
+
 @pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
 def test_delta_step_loads_and_stores_its_state_once_and_16_bytes_wide(capability: tuple[int, int]) -> None:
     text = ptx(step_kernel(128), capability)
     assert text.count("ld.global.v4.f32") == 8 == text.count("st.global.v4.f32") - 1  # eight rows of four columns, and what was read
     assert text.count("shfl.sync.bfly") == 2 * 9  # four columns at the key and at the query, and key . query
     for kernel in (step_kernel(128), step_kernel(100), conv_kernel(4, 128), norm_kernel(128, "silu")):
->>>>>>> 2ab808c45d578ad8bea13ebbf7f7caae59359683
         assert ".local" not in ptx(kernel, capability)

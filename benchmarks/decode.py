@@ -1,0 +1,178 @@
+"""Replies at the true geometry on a card: every expert in VRAM, all in page-locked RAM, a fifth in VRAM, and a file tier.
+
+    python -m benchmarks.decode PACK RESULTS [part ..]
+
+PACK: a folder for the 39 GB pack, made where it is missing. Parts: vram, ram, hot, file, launches; all of them without one. Emulated, for
+`file`: a PC of 27 GiB of RAM, by a control group; the page cache is cold before. Nothing is drafted. Rates are of the tokens after the
+first, from metrics.json, with the capture of the graphs in them; `launches` profiles a few replayed tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.runs import Run, run
+from strata_recipes.files.residency import drop_cached
+from strata_recipes.units import gib
+
+MODEL = (
+    "model=qwen38_true_synthetic", "compute=bf16", "kv=fp16", "workload=synthetic", "workload.tokens=512", "decode.stop_at_eos=false",
+    "hardware.headroom=1GiB",
+)  # fmt: skip
+TOKEN_BYTES = 48 * 10 * 1_382_400  # of experts that a token reads
+FIFTH = 24_576 // 5
+FILE = ("hardware.ram=27GiB", "hardware.available=26GiB", "emulate.ram=cgroup", "experts=mapped", "decode.max_new_tokens=64")
+PEER_FILE = 4.7  # tokens/s of llama.cpp there, in the same kind of group
+PEER_VRAM = "llama.cpp there: 91 to 97"
+
+
+def main(arguments: Sequence[str]) -> int:
+    pack, root = Path(arguments[0]), Path(arguments[1])
+    lines: list[str] = []
+    for part in arguments[2:] or list(PARTS):
+        for line in PARTS[part](pack, root):
+            lines.append(line)
+            print(line, flush=True)
+    with (root / "report.txt").open("a", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    return 0 if not any(line.startswith("MISSED") for line in lines) else 1
+
+
+def vram(pack: Path, root: Path) -> list[str]:
+    """Every expert in a slot: one graph a token."""
+    found = reply(pack, root, "experts.slots=24576", "decode.max_new_tokens=1000")
+    rate = found["decode.tokens_per_s"]
+    eight = reply(pack, root, "experts.slots=24576", "decode.max_new_tokens=1000", "compute=q8")
+    return [
+        told("all in VRAM", found),
+        told("all in VRAM, 8-bit rows", eight),
+        verdict(f"{rate:.1f} tokens/s, wanted >= 100 ({PEER_VRAM})", rate >= 100),
+    ]
+
+
+def ram(pack: Path, root: Path) -> list[str]:
+    """No slot: each expert is read over the bus, where it lies."""
+    found, dma = reply(pack, root, "experts=full_arena", "experts.slots=0", "decode.max_new_tokens=500"), dma_rate()
+    rate = found["decode.tokens_per_s"] * TOKEN_BYTES
+    share = rate / dma
+    return [
+        told("all in page-locked RAM", found),
+        verdict(f"{rate / 1e9:.1f} GB/s of experts, DMA moves {dma / 1e9:.1f}: {share:.3f}, wanted >= 0.60", share >= 0.60),
+    ]
+
+
+def hot(pack: Path, root: Path) -> list[str]:
+    """The fifth that a profile calls the hottest in VRAM, the others page-locked."""
+    learned = root / "learned.npz"
+    save = f"experts.profile_save={learned}"
+    reply(pack, root, "experts.slots=24576", "decode.max_new_tokens=400", "workload.seed=7", "experts.adapt.every=64", save)
+    found = reply(pack, root, "experts=resident", f"experts.slots={FIFTH}", f"experts.profile={learned}", "decode.max_new_tokens=400")
+    hits, others = found["decode.vram_hits"], found["decode.ram_hits"] + found["decode.file_hits"]
+    return [told(f"{FIFTH} slots", found), f"{hits / (hits + others):.3f} of a reply's look-ups find a slot"]
+
+
+def file(pack: Path, root: Path) -> list[str]:
+    """The rest in the file, buffered, direct and as planned."""
+    found = {}
+    for way in ("buffered", "direct", "auto"):
+        drop_cached(pack / "experts.bin")
+        found[way] = reply(pack, root, *FILE, f"experts.file_io={way}")
+    planned = found["auto"].plan["experts"]["file_io"]
+    rates = {way: one["decode.tokens_per_s"] for way, one in found.items()}
+    better = max(("buffered", "direct"), key=lambda way: rates[way])
+    return [
+        *(told(f"file tier, {way}", one) for way, one in found.items()),
+        verdict(f"the plan chose {planned}, {better} was faster: {rates}", planned == better),
+        verdict(f"{rates[better]:.2f} tokens/s, llama.cpp {PEER_FILE}", rates[better] > PEER_FILE),
+    ]
+
+
+def launches(pack: Path, root: Path) -> list[str]:
+    """Kernels a token, and the share of time in which none ran, in this process."""
+    from strata_recipes.config.compose import compose_config, register
+    from strata_recipes.engine.session import Session
+    from strata_recipes.modes.models import ready_pack
+    from strata_recipes.modes.prepare import prepare
+
+    register()
+    config = compose_config([*MODEL, f"model.pack={pack}", "experts.slots=24576", "decode.max_new_tokens=64"])
+    with ready_pack(config.model) as opened:
+        prepared = prepare(config, opened)
+        assert prepared.prompt is not None
+        with Session(prepared.plan, opened, order=prepared.order) as session:
+            session.prompt(prepared.prompt.ids)
+            session.generate(max_new_tokens=8)
+            session.prompt(prepared.prompt.ids)
+            return profiled(lambda: session.generate(max_new_tokens=17).figures.seconds, 16)
+
+
+def profiled(work: object, tokens: int) -> list[str]:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    assert callable(work)
+    with profile(activities=[ProfilerActivity.CUDA]) as kept:
+        seconds = work()
+        torch.cuda.synchronize()
+    spans = sorted((event.time_range.start, event.time_range.end, event.name) for event in kept.events())
+    busy, reached = 0.0, 0.0
+    for start, end, _ in spans:
+        busy += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    elapsed = spans[-1][1] - spans[0][0]
+    by_name: dict[str, list[float]] = {}
+    for start, end, name in spans:
+        by_name.setdefault(name.split("[")[0].split("__main__")[-1][:60], []).append(end - start)
+    table = sorted(by_name.items(), key=lambda one: -sum(one[1]))[:28]
+    return [
+        f"{len(spans) / tokens:,.0f} kernels and copies a token; {elapsed / tokens / 1000:.2f} ms a token under the profiler "
+        f"({seconds / tokens * 1000:.2f} by the clock), nothing ran in {1 - busy / elapsed:.1%} of it",
+        *(f"  {sum(t) / tokens / 1000:7.3f} ms a token, {len(t) / tokens:6.1f} of {sum(t) / len(t):6.1f} us: {name}" for name, t in table),
+    ]
+
+
+PARTS = {"vram": vram, "ram": ram, "hot": hot, "file": file, "launches": launches}
+
+
+def reply(pack: Path, root: Path, *overrides: str) -> Run:
+    return run((*MODEL, f"model.pack={pack}", *overrides), root)
+
+
+def dma_rate() -> float:
+    """Bytes a second from page-locked RAM to the card, in copies of 256 MiB."""
+    import torch
+
+    here = torch.empty(256 << 20, dtype=torch.uint8, pin_memory=True)
+    there = torch.empty_like(here, device="cuda")
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    there.copy_(here, non_blocking=True)
+    begin.record()
+    for _ in range(16):
+        there.copy_(here, non_blocking=True)
+    end.record()
+    end.synchronize()
+    return 16 * here.numel() / (begin.elapsed_time(end) / 1000)
+
+
+def told(what: str, found: Run) -> str:
+    decode = found["decode"]
+    return (
+        f"{what}: {decode['tokens']} tokens at {decode['tokens_per_s']:.2f} a second; look-ups {decode['vram_hits']:,} in VRAM, "
+        f"{decode['ram_hits']:,} in RAM, {decode['file_hits']:,} in the file; prompt {found['prefill.seconds']:.2f} s, ready after "
+        f"{found['ready_s']:.1f} s, peak VRAM {gib(found['memory.vram_peak_bytes'])}, tokens md5 {identity(found)}"
+    )
+
+
+def identity(found: Run) -> str:
+    return str(json.loads((found.folder / "identity.json").read_text(encoding="utf-8"))["tokens_md5"])
+
+
+def verdict(line: str, holds: bool) -> str:
+    return f"{'holds' if holds else 'MISSED'}: {line}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
