@@ -46,8 +46,12 @@ class Captured:
         """Records the work; nothing runs. Other threads may go on using the card."""
         if self._graph is None and self._ran:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-                self._work(self._stream.cuda_stream)
+            with torch.cuda.stream(self._stream):  # not torch.cuda.graph, which waits and collects garbage, for each of 145 graphs
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self._work(self._stream.cuda_stream)
+                finally:
+                    graph.capture_end()
             self._graph = graph
 
 
