@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 
@@ -20,6 +21,7 @@ from kernels_numba.device import SIMULATED
 _I8, _I16, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 _KINDS: dict[str, tuple[Any, Any]] = {"i32": (types.int32, _I32), "i64": (types.int64, _I64), "f32": (types.float32, _F32)}
 _Emit = Callable[..., Any]
+WORD = np.uint32 if SIMULATED else np.int32  # of an array of words
 
 
 def _instruction(result: str, params: str, twin: Any, emit: _Emit) -> Any:
@@ -135,6 +137,7 @@ gather64 = _instruction("2 x i32", "i64", twins.load64, _gather(2))
 store8 = _instruction("void", "i64 i32", twins.store8, _store(_I8, 1))
 store16 = _instruction("void", "i64 i32", twins.store16, _store(_I16, 1))
 store32 = _instruction("void", "i64 i32", twins.store32, _store(_I32, 1))
+store64 = _instruction("void", "i64 i64", twins.store64, _store(_I64, 1))
 store128 = _instruction("void", "i64 i32 i32 i32 i32", twins.store128, _store(_I32, 4))
 store_float = _instruction("void", "i64 f32", twins.store_float, _store(_F32, 1))
 store_float2 = _instruction("void", "i64 f32 f32", twins.store_float2, _store(_F32, 2))
@@ -153,6 +156,7 @@ as_word = _instruction("i32", "f32", twins.as_word, lambda b, v: b.bitcast(v, _I
 to_float = _instruction("f32", "i32", twins.to_float, lambda b, w: b.sitofp(w, _F32))  # a signed value's, not a word's
 
 count_bits = _asm("popc.b32 $0, $1;", "i32", "i32", twins.count_bits)
+larger = _asm("max.u32 $0, $1, $2;", "i32", "i32 i32", twins.larger)  # of two words
 pick_bytes = _asm("prmt.b32 $0, $1, $2, $3;", "i32", "i32 i32 i32", twins.pick_bytes)
 dp4a = _asm("dp4a.s32.s32 $0, $1, $2, $3;", "i32", "i32 i32 i32", twins.dp4a)
 halves = _asm("{ .reg .b16 a, b; mov.b32 {a, b}, $2; cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; }", "2 x f32", "i32", twins.halves)  # low first
@@ -168,6 +172,11 @@ nearest = _asm("cvt.rni.s32.f32 $0, $1;", "i32", "f32", twins.nearest)  # to eve
 
 shuffle_xor = _asm("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", "i32", "i32 i32", twins.shuffle_xor, effect=True)
 ballot = _asm("{ .reg .pred p; setp.ne.s32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff; }", "i32", "i32", twins.ballot, effect=True)
+# of a warp's words: the largest, the smallest, the sum
+warp_most = _asm("redux.sync.max.u32 $0, $1, 0xffffffff;", "i32", "i32", twins.warp_most, effect=True)
+warp_least = _asm("redux.sync.min.u32 $0, $1, 0xffffffff;", "i32", "i32", twins.warp_least, effect=True)
+warp_total = _asm("redux.sync.add.s32 $0, $1, 0xffffffff;", "i32", "i32", twins.warp_total, effect=True)
+add_int = _asm("red.global.add.s32 [$0], $1;", "void", "i64 i32", twins.add_int, effect=True)  # to a number in memory, atomically
 _MMA = "{{$0,$1,$2,$3}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};".replace("{{", "{").replace("}}", "}")
 _MMA_PARAMS = "i32 i32 i32 i32 i32 i32 f32 f32 f32 f32"
 mma_bf16 = _asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 " + _MMA, "4 x f32", _MMA_PARAMS, twins.mma_bf16, effect=True)

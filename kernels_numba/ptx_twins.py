@@ -14,6 +14,8 @@ import numpy as np
 _MASK = 2**32 - 1
 _board: dict[tuple[int, ...], Any] = {}  # what each simulated thread has put up for the others of its block
 
+_adding = threading.Lock()
+
 
 def load8(at: int) -> int:
     return ctypes.c_uint8.from_address(int(at)).value
@@ -61,6 +63,10 @@ def store16(at: int, word: int) -> None:
 
 def store32(at: int, word: int) -> None:
     ctypes.c_uint32.from_address(_aligned(at, 4)).value = int(word) & _MASK
+
+
+def store64(at: int, value: int) -> None:
+    ctypes.c_int64.from_address(_aligned(at, 8)).value = int(value)
 
 
 def store128(at: int, *words: int) -> None:
@@ -127,6 +133,10 @@ def to_float(value: int) -> np.float32:
 
 def count_bits(word: int) -> int:
     return (int(word) & _MASK).bit_count()
+
+
+def larger(word: int, other: int) -> int:
+    return max(int(word) & _MASK, int(other) & _MASK)
 
 
 def pick_bytes(low: int, high: int, selector: int) -> int:
@@ -197,6 +207,23 @@ def shuffle_xor(word: int, mask: int) -> int:
 
 def ballot(chosen: int) -> int:
     return sum(1 << lane for lane, other in enumerate(_exchange(int(chosen))) if other)
+
+
+def warp_most(word: int) -> int:
+    return int(max(_exchange(int(word) & _MASK)))
+
+
+def warp_least(word: int) -> int:
+    return int(min(_exchange(int(word) & _MASK)))
+
+
+def warp_total(value: int) -> int:
+    return int(sum(_exchange(int(value))))
+
+
+def add_int(at: int, value: int) -> None:
+    with _adding:
+        ctypes.c_int32.from_address(_aligned(at, 4)).value += int(value)
 
 
 def load_matrix4(at: int) -> tuple[int, ...]:

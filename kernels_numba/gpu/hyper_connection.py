@@ -20,7 +20,7 @@ from kernels_numba.ptx import add, divide, load_float, multiply, reload_float, s
 
 _NORM_THREADS = 512
 _WARPS = _NORM_THREADS // 32
-_THREADS = 128
+_THREADS = 64  # a token has few values: in small blocks they reach more multiprocessors
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 _warp_sum = lane_sum(32)
 
@@ -46,7 +46,7 @@ def hyper_gate(down: Any, act: Any, strengths: Any, num_streams: int, stream: in
     pointers = (address("down", down, "float32", (rows, rank + given)), address("act", act, "float32", (rows, rank)),
                 address("strengths", strengths, "float32", (rows, given)))  # fmt: skip
     total = rows * (rank + given)
-    gate_kernel(num_streams).launch(-(-total // _THREADS), stream, *pointers, total, rank, given)
+    gate_kernel(num_streams, rank, given).launch(-(-total // _THREADS), stream, *pointers, total)
 
 
 def hyper_mix(up: Any, normed: Any, x: Any, stream: int = 0) -> None:
@@ -56,7 +56,7 @@ def hyper_mix(up: Any, normed: Any, x: Any, stream: int = 0) -> None:
         raise ValueError(f"rows of {total} values for streams of {width}: wanted a whole number of streams")
     pointers = (address("up", up, "float32", (rows, total)), address("normed", normed, "float32", (rows, total)),
                 address("x", x, "float32", (rows, width)))  # fmt: skip
-    mix_kernel(total // width).launch(-(-rows * width // _THREADS), stream, *pointers, rows * width, width)
+    mix_kernel(total // width, width).launch(-(-rows * width // _THREADS), stream, *pointers, rows * width)
 
 
 @functools.cache
@@ -69,17 +69,22 @@ def inject_kernel(count: int, width: int) -> Kernel:
         thread, unit = np.int32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
         row = unit // count
         at, taken = streams + unit * (width * 4), block + row * (width * 4)
-        scales = weight + (unit - row * count) * (width * 4)
+        scales, out = weight + (unit - row * count) * (width * 4), normed + unit * (width * 4)
         strength = load_float(strengths + unit * 4)
         kept = cuda.local.array(steps, np.float32)
+        added = cuda.local.array(steps, np.float32)
+        factors = cuda.local.array(steps, np.float32)
+        for step in range(steps):  # without a branch, and none that the compiler may put off: all loads are under way at once
+            i = np.int64(min(thread + step * _NORM_THREADS, width - 1)) * 4
+            kept[step], added[step], factors[step] = reload_float(at + i), reload_float(taken + i), reload_float(scales + i)
         total = _ZERO
         for step in range(steps):
-            i = thread + step * _NORM_THREADS
-            kept[step] = _ZERO
-            if i < width:
-                kept[step] = add(reload_float(at + i * 4), multiply(load_float(taken + i * 4), strength))
-                store_float(at + i * 4, kept[step])
+            value = add(kept[step], multiply(added[step], strength))
+            kept[step] = value if thread + step * _NORM_THREADS < width else _ZERO
             total = add(total, multiply(kept[step], kept[step]))
+        for step in range(steps):
+            if thread + step * _NORM_THREADS < width:
+                store_float(at + np.int64(thread + step * _NORM_THREADS) * 4, kept[step])
         total = _warp_sum(total)
         if thread & 31 == 0:
             partial[thread >> 5] = total
@@ -89,19 +94,19 @@ def inject_kernel(count: int, width: int) -> Kernel:
             total = add(total, partial[warp])
         root = np.float32(math.sqrt(add(divide(total, size), eps)))
         for step in range(steps):
-            i = thread + step * _NORM_THREADS
-            if i < width:
-                store_float(normed + unit * (width * 4) + i * 4, multiply(divide(kept[step], root), load_float(scales + i * 4)))
+            if thread + step * _NORM_THREADS < width:
+                value = multiply(divide(kept[step], root), factors[step])
+                store_float(out + np.int64(thread + step * _NORM_THREADS) * 4, value)
 
     return Kernel(inject_norm, "i64 i64 i64 i64 i64 f32", _NORM_THREADS)
 
 
 @functools.cache
-def gate_kernel(num_streams: int) -> Kernel:
+def gate_kernel(num_streams: int, rank: int, given: int) -> Kernel:
     """A thread a value."""
     over = np.float32(num_streams)
 
-    def gate_values(down, act, strengths, total, rank, given):  # type: ignore[no-untyped-def]
+    def gate_values(down, act, strengths, total):  # type: ignore[no-untyped-def]
         i = np.int64(cuda.blockIdx.x) * _THREADS + cuda.threadIdx.x
         if i < total:
             row = i // (rank + given)
@@ -112,26 +117,26 @@ def gate_kernel(num_streams: int) -> Kernel:
             else:
                 store_float(strengths + (row * given + column - rank) * 4, multiply(_TWO, _sigmoid(value)))
 
-    return Kernel(gate_values, "i64 i64 i64 i64 i64 i64", _THREADS)
+    return Kernel(gate_values, "i64 i64 i64 i64", _THREADS)
 
 
 @functools.cache
-def mix_kernel(count: int) -> Kernel:
+def mix_kernel(count: int, width: int) -> Kernel:
     """A thread a value of x, over its streams in turn."""
     over = np.float32(count)
 
-    def mix_streams(up, normed, x, total, width):  # type: ignore[no-untyped-def]
+    def mix_streams(up, normed, x, total):  # type: ignore[no-untyped-def]
         i = np.int64(cuda.blockIdx.x) * _THREADS + cuda.threadIdx.x
         if i < total:
             row = i // width
-            at = (row * count * width + i - row * width) * 4
+            at = (row * ((count - 1) * width) + i) * 4
             mixed = _ZERO
             for s in range(count):
-                place = at + s * width * 4
+                place = at + s * (width * 4)
                 mixed = add(mixed, multiply(_sigmoid(load_float(up + place)), load_float(normed + place)))
             store_float(x + i * 4, divide(mixed, over))
 
-    return Kernel(mix_streams, "i64 i64 i64 i64 i64", _THREADS)
+    return Kernel(mix_streams, "i64 i64 i64 i64", _THREADS)
 
 
 @inline

@@ -18,7 +18,7 @@ from kernels_numba.ptx import as_word, load_float, store32, store_float
 _THREADS = 128
 _WORD = 2**32 - 1
 _ID_BITS = 24
-_IDS = 2**_ID_BITS - 1
+IDS = 2**_ID_BITS - 1
 
 
 def route_topk(scores: Any, ids: Any, values: Any, nans: Any, stream: int = 0) -> None:
@@ -28,8 +28,8 @@ def route_topk(scores: Any, ids: Any, values: Any, nans: Any, stream: int = 0) -
     refuses a row whose count of NaN is not 0: it knows the layer and the token.
     """
     (tokens, experts), count = (int(size) for size in scores.shape), int(ids.shape[1])
-    if not 1 <= count <= experts <= _IDS:
-        raise ValueError(f"{count} of {experts} experts: wanted 1 to {experts} of at most {_IDS}")
+    if not 1 <= count <= experts <= IDS:
+        raise ValueError(f"{count} of {experts} experts: wanted 1 to {experts} of at most {IDS}")
     pointers = (address("scores", scores, "float32", (tokens, experts)), address("ids", ids, "int32", (tokens, count)),
                 address("values", values, "float32", (tokens, count)), address("nans", nans, "int32", (tokens,)))  # fmt: skip
     topk_kernel().launch(tokens, stream, *pointers, experts, count)
@@ -49,7 +49,7 @@ def topk_kernel() -> Kernel:
             mine, bad = np.int64(-1), np.int64(0)
             for expert in range(thread, experts, _THREADS):
                 score = load_float(row + expert * 4)
-                key = _key(score, expert)
+                key = order_key(score, expert)
                 if score != score:
                     bad += 1
                 if mine < key and key < last:
@@ -65,7 +65,7 @@ def topk_kernel() -> Kernel:
                 half //= 2
             last = best[0]
             if thread == 0:
-                expert = _IDS - (last & _IDS)
+                expert = IDS - (last & IDS)
                 store32(ids + (token * count + turn) * 4, expert)
                 store_float(values + (token * count + turn) * 4, load_float(row + expert * 4))
                 if turn == 0:
@@ -76,10 +76,10 @@ def topk_kernel() -> Kernel:
 
 
 @inline
-def _key(score, expert):  # type: ignore[no-untyped-def]
-    """A positive number that sorts by score (NaN lowest), then by the lower id: 33 bits of rank, 24 of id."""
+def order_key(score, expert):  # type: ignore[no-untyped-def]
+    """A number from 0 that sorts by score (NaN lowest), then by the lower id: 33 bits of rank, 24 of IDS less the id."""
     rank = np.int64(0)
     if score == score:
         word = np.int64(as_word(score + np.float32(0))) & _WORD  # -0 becomes 0
         rank = 1 + (_WORD - word if word >> 31 else word + 2**31)
-    return (rank << _ID_BITS) | (_IDS - expert)
+    return (rank << _ID_BITS) | (IDS - expert)

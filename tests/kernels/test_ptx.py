@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kernels_numba.formats import FORMATS
+from kernels_numba.gpu.decode_experts import argmax_kernel, combine_kernel, pair_kernel, route_kernel
 from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
@@ -126,13 +127,14 @@ def test_products_of_the_weighted_sum_are_rounded_before_they_are_added() -> Non
     assert "fma" not in text
 
 
-@every_capability
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
 def test_a_streams_values_stay_in_registers(capability: tuple[int, int]) -> None:
     text = ptx(inject_kernel(4, 2560), capability)
     assert text.count("ld.global") >= 3 * 5 + 1  # all five values of a thread, their block's and their weights
     assert ".local" not in text and "fma.rn.f32" not in text
     assert ".local" not in ptx(inject_kernel(2, 8192), capability)
-    for kernel in (gate_kernel(4), mix_kernel(4)):
+    assert not re.search(r"bra.*ld\.global", text, re.DOTALL)  # every load is under way before anything waits
+    for kernel in (gate_kernel(4, 320, 4), mix_kernel(4, 2560)):
         assert ".local" not in ptx(kernel, capability)
 
 
@@ -143,3 +145,20 @@ def test_delta_step_loads_and_stores_its_state_once_and_16_bytes_wide(capability
     assert text.count("shfl.sync.bfly") == 2 * 9  # four columns at the key and at the query, and key . query
     for kernel in (step_kernel(128), step_kernel(100), conv_kernel(4, 128), norm_kernel(128, "silu")):
         assert ".local" not in ptx(kernel, capability)
+
+
+@pytest.mark.parametrize(("experts", "count", "capability"), [(512, 10, (8, 6)), (1025, 16, (12, 0)), (3, 2, (9, 0))])
+def test_the_route_loads_all_its_scores_before_it_branches(experts: int, count: int, capability: tuple[int, int]) -> None:
+    text = ptx(route_kernel(experts, count), capability)
+    assert text[: text.index("redux.sync")].count("ld.global.nc.f32") == -(-experts // 32)
+    assert "bra" not in text[: text.index("redux.sync")]
+    assert "redux.sync.max.u32" in text and "redux.sync.min.u32" in text and "red.global.add.s32" in text
+    assert ".local" not in text
+
+
+def test_a_tokens_small_kernels_divide_by_constants_and_load_ahead() -> None:
+    for kernel in (combine_kernel(10, 2560), pair_kernel(640), argmax_kernel()):
+        text = ptx(kernel, (9, 0))
+        assert ".local" not in text and "div.s64" not in text and "div.u64" not in text
+    assert ptx(argmax_kernel(), (9, 0)).count("ld.global.nc.f32") >= 16
+    assert ptx(combine_kernel(10, 2560), (9, 0)).count("ld.global.nc.f32") == 2 + 2 * 10
