@@ -66,6 +66,14 @@ class Sampler(Enum):
     sample = "sample"
 
 
+class Draft(Enum):
+    """Where guesses of the next tokens come from: from text that came before, or from the model's own layer for it."""
+
+    none = "none"
+    suffix = "suffix"
+    mtp = "mtp"
+
+
 class KvFormat(Enum):
     fp32 = "fp32"
     fp16 = "fp16"

@@ -11,6 +11,7 @@ from strata_recipes.config.bench_schema import Bench, Verify
 from strata_recipes.config.choices import (
     Arithmetic,
     Device,
+    Draft,
     EmulateLinks,
     EmulateRam,
     ExpertsMode,
@@ -192,6 +193,8 @@ class Decode:
     sampler: Sampler = Sampler.greedy
     max_new_tokens: int = leaf("count", 256)
     stop_at_eos: bool = True
+    draft: Draft = Draft.none  # guess what followed the last tokens where they stood before; a pass verifies it, the reply is the same
+    draft_tokens: AutoCount = leaf("count", "auto", auto=True, low=1)  # of one guess, at most 7
     temperature: Number | None = leaf("number")  # the last four: sampler sample only
     top_k: int | None = leaf("count")
     top_p: Number | None = leaf("share")

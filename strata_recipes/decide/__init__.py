@@ -12,7 +12,7 @@ from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import STAGE
 from strata_recipes.plan.compute import plan_compute, plan_model
-from strata_recipes.plan.decode import plan_decode
+from strata_recipes.plan.decode import draft_decision, draft_notes, plan_decode
 from strata_recipes.plan.experts import Sizes
 from strata_recipes.plan.kv import plan_kv
 from strata_recipes.plan.limits import is_scaled
@@ -100,7 +100,8 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
     )
     kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
     mtp = mtp_decision(pack, kv.format, kv.max_context)
-    decisions = [*expert_decisions(case, options), startup_why, *prefill_why, kv_why, *compute_why, *([mtp] if mtp else [])]
+    decisions = [*expert_decisions(case, options), startup_why, *prefill_why, kv_why, *compute_why]
+    decisions += [draft_decision(config.decode), *([mtp] if mtp else [])]
     return Plan(
         version=PLAN_VERSION,
         hardware=machine.name,
@@ -123,7 +124,12 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
         throttle=throttle(case),
         predicted=best.timed.prediction,
         decisions=tuple(decisions),
-        notes=(*notes(case, shape, counted), *routing_notes(case, best), *unused(config, machine, place.file_blobs, best.file_io.value)),
+        notes=(
+            *notes(case, shape, counted),
+            *routing_notes(case, best),
+            *draft_notes(config.decode, place.file_blobs),
+            *unused(config, machine, place.file_blobs, best.file_io.value),
+        ),
     )
 
 

@@ -20,7 +20,7 @@ class CardReplies:
     def __init__(self, plan: Plan, index: PackIndex, model: Qwen4Exp, tiers: ExpertTiers, locks: Locks) -> None:
         self._model, self._index, self._tiers = model, index, tiers
         self._table = AddressTable(tiers, model.device)
-        self._rows = 1
+        self._rows = plan.decode.draft_tokens + 1
         self._stage: LockedBuffer | None = None
         if not self._table.whole:
             self._stage = LockedBuffer(self._rows * index.geometry.top_k * max_stride(index), 4096, locks)

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from strata_recipes.engine.decode import DecodeResult, Limits, decode
+from strata_recipes.engine.drafts import drafter_for
 from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
-from strata_recipes.engine.stepper import Logits, Stepper, WalkStepper
+from strata_recipes.engine.stepper import Logits, Stepper, WalkStepper, snapshots_for
 from strata_recipes.engine.walk import OnRouted
 from strata_recipes.engine.warm_up import WarmUp
 from strata_recipes.engine.watching import Hooks
@@ -72,6 +73,7 @@ class Session:
         self._started: StartedTiers | None = None
         self._state: SequenceState | None = None
         self._last: Logits | None = None
+        self._ids = np.empty(0, np.int64)  # of the prompt that was read
 
     def __enter__(self) -> Self:
         plan = self.plan
@@ -143,7 +145,7 @@ class Session:
                 kept=self._kept,
                 on_routed=on_routed,
             )
-        self._state, self._last = state, result.last
+        self._state, self._last, self._ids = state, result.last, tokens
         return result
 
     def generate(self, *, max_new_tokens: int | None = None, on_token: Callable[[int], None] = lambda token: None) -> DecodeResult:
@@ -157,8 +159,9 @@ class Session:
         wanted = plan.decode.max_new_tokens if max_new_tokens is None else max_new_tokens
         eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
+        drafter = drafter_for(plan.decode, self._ids, min(wanted, limits.room))
         with self._memory():
-            return decode(self._stepper(state), last, self._sample, limits, on_token=on_token)
+            return decode(self._stepper(state), last, self._sample, limits, drafter=drafter, on_token=on_token)
 
     def _stepper(self, state: SequenceState) -> Stepper:
         """On a card: captured graphs, where it reaches all page-locked RAM; else a launch after the other."""
@@ -171,7 +174,7 @@ class Session:
             self._replies = CardReplies(self.plan, self.pack.index, model, tiers, self._card.locks)
             self._opened.callback(self._replies.close)
         found = self._replies.stepper(state) if self._replies else None
-        return found or WalkStepper(model, experts, tiers, state)
+        return found or WalkStepper(model, experts, tiers, state, snapshots_for(self.plan, state))
 
     def checksums(self) -> tuple[Checksums, Checksums]:
         """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""

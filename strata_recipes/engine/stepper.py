@@ -12,15 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.engine.walk import PhaseTimes, Walk
+from strata_recipes.errors import DeviceError
 from strata_recipes.model.experts import Experts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.snapshots import Snapshots
+from strata_recipes.plan.budget import DRAFTS
+from strata_recipes.plan.decode import MOST_ROWS
+from strata_recipes.plan.plan import Plan
 from strata_recipes.schedule.prefill import Half, step_visits
 from strata_recipes.tiers.lookup import ExpertTiers, TierCounters
 
 Logits = NDArray[np.float32]
-MOST_ROWS = 8  # tokens of one step
 
 
 class Stepper(Protocol):
@@ -44,9 +47,19 @@ class Stepper(Protocol):
         """Expert look-ups since the last call, an expert once a step and layer however many rows chose it."""
 
 
+def snapshots_for(plan: Plan, state: SequenceState) -> Snapshots | None:
+    """Where the plan drafts, in the memory that it counted for them; DeviceError where that is too little."""
+    if not plan.decode.draft_tokens:
+        return None
+    snapshots, counted = Snapshots(state, plan.decode.draft_tokens), plan.vram.part(DRAFTS) + plan.ram.part(DRAFTS)
+    if snapshots.num_bytes > counted:
+        raise DeviceError(f"drafts take {snapshots.num_bytes} bytes of states, the plan counted {counted}: plan again")
+    return snapshots
+
+
 class WalkStepper:
     """Rows go through a layer's mixer one by one, since a matmul's row bits depend on the number of its rows; then through its experts
-    together, each fetched once, whose rows' bits do not. `snapshots`: of a pass's rows but the last; None: steps are of one token."""
+    together, each fetched once, whose rows' bits do not. `snapshots`: of passes of one row more; None: steps are of one token."""
 
     def __init__(
         self, model: Qwen4Exp, experts: Experts, tiers: ExpertTiers, state: SequenceState, snapshots: Snapshots | None = None
@@ -60,16 +73,22 @@ class WalkStepper:
         self._first = state.num_tokens  # of the last step
 
     def step(self, tokens: Sequence[int]) -> Logits:
+        assert 1 <= len(tokens) <= MOST_ROWS, f"a step reads 1 to {MOST_ROWS} tokens, not {len(tokens)}"
         first = self._first = self._state.num_tokens
         walk = Walk(self._model, self._experts, self._tiers, self._state, np.array(tokens, np.int64), first, times=self._times)
+        if self._snapshots is not None:
+            self._snapshots.end()  # of the step before
         if len(tokens) > 1:
+            self._kept().begin()
             walk.super_chunk(first, first + len(tokens))
         for visit in step_visits(self._model.geometry.num_layers, first, len(tokens)):
             walk.do(visit)
             if visit.half is Half.mixer and visit.stop < first + len(tokens):
                 self._kept().take(visit.layer, visit.start - first)
-        spans = [(at, at + 1) for at in range(first, first + len(tokens))]
-        return np.concatenate([walk.logits(span, every=False, last=True) for span in spans])
+        rows = np.empty((len(tokens), self._model.geometry.vocab), np.float32)
+        for row, at in enumerate(range(first, first + len(tokens))):
+            rows[row] = walk.logits((at, at + 1), every=False, last=True)
+        return rows
 
     def keep_only(self, num_tokens: int) -> None:
         if self._first + num_tokens < self._state.num_tokens:

@@ -18,7 +18,7 @@ from strata_recipes.engine.walk import PhaseTimes
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
-from strata_recipes.model.snapshots import Snapshots
+from strata_recipes.model.state_copy import StateCopy
 from strata_recipes.model.token_layers import TokenLayers
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.tiers.addresses import AddressTable
@@ -40,7 +40,7 @@ class TokenStepper:
         self._stream.wait_stream(torch.cuda.current_stream(model.device))  # which made the state
         self._room = ReplyBuffers(model.geometry, most_rows, state.max_context, model.device)
         self._passes: dict[int, _Pass] = {}
-        self._before = Snapshots(state, 1) if most_rows > 1 else None
+        self._before = StateCopy(state) if most_rows > 1 else None
         self._last: list[int] = []
         self._times = PhaseTimes()
 
@@ -55,7 +55,7 @@ class TokenStepper:
         if num_tokens < len(self._last):
             assert self._before is not None, "a step of more than one token is kept before"
             with torch.cuda.stream(self._stream):
-                self._before.restore(0, self._state.num_tokens - len(self._last))
+                self._before.restore(self._state.num_tokens - len(self._last))
             self._read(self._last[:num_tokens])
 
     def times(self) -> PhaseTimes:
@@ -67,8 +67,7 @@ class TokenStepper:
     def _keep(self) -> None:
         assert self._before is not None, "the stepper was made for steps of one token"
         with torch.cuda.stream(self._stream):
-            for layer in range(self._state.num_layers):
-                self._before.take(layer, 0)
+            self._before.take()
 
     def _read(self, tokens: list[int]) -> Logits:
         began, first = time.perf_counter(), self._state.num_tokens

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from strata_recipes.model.kv_cache import DeltaState
+from strata_recipes.model.kv_cache import DeltaState, DeltaWrite
 from strata_recipes.model.norm import rms_norm, unit_norm
 from strata_recipes.model.short_conv import short_conv
 from strata_recipes.model.weights import Weights
@@ -35,8 +35,8 @@ class GatedDeltaNet:
         self.decay, self.bias = weights.tensor("ssm_a"), weights.tensor("ssm_dt.bias")
         self.norm, self.output = weights.tensor("ssm_norm.weight"), weights.matrix("ssm_out.weight")
 
-    def __call__(self, x: Tensor, state: DeltaState) -> Tensor:
-        """[T, H] -> [T, H]; the state moves on by T tokens."""
+    def __call__(self, x: Tensor, state: DeltaState, written: list[DeltaWrite] | None = None) -> Tensor:
+        """[T, H] -> [T, H]; the state moves on by T tokens. `written` is told what a single token writes."""
         num_tokens, key_values, heads = x.shape[0], self._keys * self._dim, self._values
         mixed, gate = self.input(x).tensor_split([self.conv.shape[0]], dim=1)
         alpha, beta = self.rates(x).tensor_split(2, dim=1)
@@ -44,6 +44,9 @@ class GatedDeltaNet:
         q, k, v = (part.reshape(num_tokens, -1, self._dim) for part in mixed.tensor_split([key_values, 2 * key_values], dim=1))
         q, k = (unit_norm(part).repeat(1, heads // self._keys, 1) for part in (q, k))
         log_decay = self.decay * functional.softplus(alpha + self.bias)
+        if written is not None:
+            assert num_tokens == 1, f"{num_tokens} tokens at once cannot be written again one by one"
+            written.append(DeltaWrite(k, v, log_decay, torch.sigmoid(beta)))
         form: Form = recurrent if num_tokens == 1 else chunked
         read = form(q * self._dim**-0.5, k, v, log_decay, torch.sigmoid(beta), state.delta)
         read = rms_norm(read, self.norm, self._eps) * self._gate(gate.view_as(read))
@@ -52,11 +55,16 @@ class GatedDeltaNet:
 
 def recurrent(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:
     """One token: q, k, v [1, V, D], log_decay and beta [1, V]; state [V, D key, D value] is moved on. Returns [1, V, D]."""
-    key, query = k[0, :, None], q[0, :, None]
-    state *= log_decay[0].exp()[:, None, None]
-    correction = (v[0, :, None] - key @ state) * beta[0, :, None, None]
+    write(DeltaWrite(k, v, log_decay, beta), state)
+    return (q[0, :, None] @ state).transpose(0, 1)
+
+
+def write(token: DeltaWrite, state: Tensor) -> None:
+    """One token into state [V, D key, D value]; the same bits each time."""
+    key = token.key[0, :, None]
+    state *= token.log_decay[0].exp()[:, None, None]
+    correction = (token.value[0, :, None] - key @ state) * token.beta[0, :, None, None]
     state += key.transpose(1, 2) * correction
-    return (query @ state).transpose(0, 1)
 
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor) -> Tensor:

@@ -35,6 +35,16 @@ class DeltaState:
 
 
 @dataclass(frozen=True)
+class DeltaWrite:
+    """What one token wrote to a delta net's state, V value heads: enough to write it again."""
+
+    key: Tensor  # [1, V, D]
+    value: Tensor  # [1, V, D]
+    log_decay: Tensor  # [1, V]
+    beta: Tensor  # [1, V]
+
+
+@dataclass(frozen=True)
 class NgramState:
     """The n-gram embedding of one layer."""
 
@@ -58,6 +68,7 @@ class SequenceState:
         self.attention = {layer: _attention(g, dtype, max_context, device) for layer in g.attention_layers}
         self.delta = {layer: _delta(g, device) for layer in range(g.num_layers) if not g.is_attention(layer)}
         self.ngram = {layer: _ngram(g, device) for layer in g.ngram_layers}
+        self.delta_writes: dict[int, list[DeltaWrite]] = {}  # by layer: where there is a list, each single token joins it
         self._tokens = [0] * g.num_layers
         self._end_of_text = g.ngram_eos
 
@@ -94,13 +105,8 @@ class SequenceState:
             ngram.conv.zero_()
         self._tokens = [0] * self.num_layers
 
-    def rewritten(self, layer: int) -> list[Tensor]:
-        """The tensors of a layer that each token overwrites in place: what has to be copied to come back to a token."""
-        found = [self.attention[layer].pending] if layer in self.attention else [*vars(self.delta[layer]).values()]
-        return found + ([*vars(self.ngram[layer]).values()] if layer in self.ngram else [])
-
     def rewind(self, num_tokens: int) -> None:
-        """Every layer has read `num_tokens` tokens, fewer than now; what `rewritten` names has been put back."""
+        """Every layer has read `num_tokens` tokens, fewer than now: what they overwrote has been put back."""
         assert 0 <= num_tokens <= self.num_tokens, f"the sequence has {self.num_tokens} tokens, {num_tokens} are to stay"
         self._tokens = [num_tokens] * self.num_layers
 

@@ -92,7 +92,7 @@ class Qwen4Exp:
             mixed = at.attention(x, state.attention[layer], start)
         else:
             assert at.delta is not None
-            mixed = at.delta(x, state.delta[layer])
+            mixed = at.delta(x, state.delta[layer], state.delta_writes.get(layer))
         streams = inject(streams, mixed, strengths)
         x, strengths = at.before_experts(streams)
         experts, weights = at.router(x, start)

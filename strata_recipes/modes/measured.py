@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
-from strata_recipes.engine.decode import DecodeResult
+from strata_recipes.engine.decode import DecodeFigures, DecodeResult
 from strata_recipes.engine.prefill import PrefillResult
 from strata_recipes.engine.session import Checksums, Session
 from strata_recipes.modes.prepare import Prepared
@@ -58,6 +58,12 @@ def measured(
     )
     identity = Identity(tokens_md5(written.tokens), first_logits_md5(read.last), slots, ram, plan.model.pack_id)
     return Outcome(metrics, identity, sampler.samples, read.logits, reply.to_json())
+
+
+def drafts_line(figures: DecodeFigures) -> str:
+    """What drafts brought, for the log."""
+    share = f" ({figures.accepted / figures.drafted:.1%})" if figures.drafted else ""
+    return f"drafted {figures.drafted} tokens, {figures.accepted} of them right{share}: {figures.steps} passes over the layers"
 
 
 def _placed(session: Session) -> ExpertsMetrics:

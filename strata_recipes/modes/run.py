@@ -14,7 +14,7 @@ from strata_recipes.modes.clock import Clock
 from strata_recipes.modes.emulated import beside_ballast, run_in_group
 from strata_recipes.modes.holds import check_holds
 from strata_recipes.modes.interrupt import interrupted, raise_if_interrupted
-from strata_recipes.modes.measured import measured
+from strata_recipes.modes.measured import drafts_line, measured
 from strata_recipes.modes.models import model_facts, ready_pack
 from strata_recipes.modes.prepare import Prepared, prepare, recorded
 from strata_recipes.modes.progress import console, copy_bar, token_bar
@@ -71,6 +71,8 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
         written = session.generate(on_token=reply.push)
         reply.end()
         folder.log(f"wrote {written.figures.tokens} tokens in {written.figures.seconds:.3f} s, stopped by {written.stop.value}")
+        if plan.decode.draft_tokens:
+            folder.log(drafts_line(written.figures))
         outcome = measured(prepared, session, read, written, sampler, (interpreter_s, ready_s), reply, checksums)
     folder.write_after(plan, outcome, DONE)
     console().print(final_table(plan, outcome.metrics, str(folder.path)))

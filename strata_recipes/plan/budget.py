@@ -24,6 +24,7 @@ ROWS_AT_ONCE = 4  # on a card: chunks of rows that one launch takes to the exper
 SPANS_CROSSING = 2  # of a super-chunk whose streams lie in RAM: one comes up while another goes down
 LIBRARY_BYTES = 64 << 20  # that cuBLAS, cuSOLVER and the allocator's gaps take on a card; beside a small model the reserve gives it
 MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
+HISTORY_BYTES = 4 + 1 + 2 * 8  # of a token that drafts are looked for in: its id, whether it matches, and where, before and after a step
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
@@ -34,6 +35,7 @@ START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not alig
 EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "streams on their way"
 REPLY, MISSED = "reply buffers", "missed experts"  # on a card: what a step computes in; experts of the file that it reads in place
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
+DRAFTS, DRAFTED_ROWS, HISTORY = "state to take drafts back to", "drafted rows", "ids to draft from"
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
 
@@ -82,6 +84,20 @@ def state_bytes(g: Geometry, kv_format: str, max_context: int) -> int:
     return total(state_parts(g, kv_format, max_context))
 
 
+def draft_parts(g: Geometry, draft_tokens: int) -> tuple[Share, ...]:
+    """Where drafts are on: what brings the state back to a row of a pass, exact to the byte; and what a pass's rows keep beside the one
+    at work."""
+    if not draft_tokens:
+        return ()
+    state, rows = {part.name: part.num_bytes for part in state_parts(g, "fp32", 0)}, draft_tokens + 1
+    recurrent = state["recurrent state"]  # once: what rows wrote to it is written again
+    overwritten = sum(state.values()) - state["keys and values"] - recurrent  # of index keys those of the block that is not whole yet
+    value, linear = g.gdn_value_heads * g.gdn_head_dim, g.num_layers - len(g.attention_layers)
+    written = 2 * g.gdn_key_heads * g.gdn_head_dim + 2 * value + 2 * g.gdn_value_heads  # q|k|v, keys by value head, decay and beta
+    between = rows * (linear * written + g.vocab) * F32_BYTES + total(kept_parts(g, rows))
+    return Share(DRAFTS, recurrent + draft_tokens * overwritten), Share(DRAFTED_ROWS, between)
+
+
 def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tuple[Share, ...]:
     """Working memory of one pass over `rows` tokens: what lives at once in the worst layer, buffers reused by all layers."""
     wide, query = g.streams * g.hidden, g.query_heads * g.head_dim
@@ -110,7 +126,7 @@ def expert_row_bytes(g: Geometry) -> int:
 
 def _expert_rows(g: Geometry, demand: Demand) -> Share:
     if demand.device == "cpu":  # all rows may choose the same expert, and each expert runs alone
-        return Share(EXPERT_ROWS, demand.rows * (2 * g.hidden + 2 * g.expert_width) * F32_BYTES)
+        return Share(EXPERT_ROWS, max(demand.rows, demand.draft_tokens + 1) * (2 * g.hidden + 2 * g.expert_width) * F32_BYTES)
     return Share(EXPERT_ROWS, demand.rows * min(ROWS_AT_ONCE, g.top_k) * expert_row_bytes(g))
 
 
@@ -136,9 +152,9 @@ class Demand:
     rows: int  # tokens of the largest mixer pass
     logits_rows: int
     start: StartDemand | None = None  # None: the start is mapped
-    reply_rows: int = 1  # tokens that a reply's step reads at once, on a card
     kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
+    draft_tokens: int = 0  # that a pass of decode verifies at most
     ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
 
 
@@ -166,21 +182,25 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     state = state_parts(g, demand.kv_format, demand.context)
     buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows)))
     embedding = Share(EMBEDDING, embedding_bytes(pack))
+    drafts, history = draft_parts(g, demand.draft_tokens), Share(HISTORY, demand.context * HISTORY_BYTES if demand.draft_tokens else 0)
     at_experts = _expert_rows(g, demand)
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
-        return Fixed((), (embedding, dense, *state, buffers, at_experts, *_some(streams, rows), stage, *start_parts(pack, demand.start)))
+        kept = _some(streams, rows, *drafts, history)
+        return Fixed((), (embedding, dense, *state, buffers, at_experts, *kept, stage, *start_parts(pack, demand.start)))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
-    reply = Share(REPLY, reply_bytes(g, demand.reply_rows, demand.context))
-    missed = Share(MISSED, demand.reply_rows * g.top_k * max_stride(pack))
+    reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context))
+    missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
-    of_ram = (embedding, *_some(*here), stage, missed, *start_parts(pack, demand.start))
+    of_ram = (embedding, *_some(*here, history), stage, missed, *start_parts(pack, demand.start))
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, pack.dense_bytes // 16))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
-    return Fixed((dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), reply, ring), of_ram)
+    return Fixed(
+        (dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing), *drafts), reply, ring), of_ram
+    )
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

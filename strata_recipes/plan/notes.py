@@ -79,7 +79,7 @@ def mtp_decision(pack: PackIndex, kv_format: str, context: int) -> Decision | No
     cells = context * kv_cell_bytes(g, kv_format)
     slots = (dense + cells) * g.total_experts / pack.experts_bytes
     because = (
-        f"drafting is not built in this version; an engine that holds the model's MTP layer gives one more attention layer {cells:,} B "
-        f"of keys and values at this context and about {dense:,} B of dense weights, {gib(cells + dense)} or {slots:,.0f} slots"
+        f"drafting by it is not built in this version; an engine that holds the model's MTP layer gives one more attention layer "
+        f"{cells:,} B of keys and values at this context and about {dense:,} B of dense weights, {gib(cells + dense)} or {slots:,.0f} slots"
     )
     return Decision("model.mtp", 0, because)

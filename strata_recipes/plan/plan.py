@@ -95,6 +95,8 @@ class DecodePlan:
     top_k: int
     top_p: float
     seed: int
+    draft: str = "none"  # or suffix: where guesses come from
+    draft_tokens: int = 0  # of one guess, at most
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from strata_recipes.config.schema import Config, Prefill
 from strata_recipes.errors import ConfigError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.decode import draft_faults
 from strata_recipes.plan.workload import stated_sources
 from strata_recipes.units import gib
 
@@ -109,6 +110,7 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
     for name in SAMPLE_ONLY:
         if decode.sampler is Sampler.greedy and getattr(decode, name) is not None:
             yield f"decode.{name}={getattr(decode, name)} does not go with decode.sampler=greedy: use decode=sample"
+    yield from draft_faults(decode)
     won = next(iter(stated_sources(workload)), "text")
     if won in ("token_ids_file", "tokens") and workload.template is Template.chat:
         yield f"workload.template=chat does not go with workload.{won}, which is token ids already: use template=none"

@@ -11,6 +11,7 @@ from strata_recipes.errors import PlanError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import Demand, StartDemand, total
+from strata_recipes.plan.decode import draft_tokens
 from strata_recipes.plan.kv import max_context
 from strata_recipes.plan.limits import Memories, Memory, memories, shrink, stands_in
 from strata_recipes.plan.prefill import chunk_candidates
@@ -92,6 +93,7 @@ def _shape(case: Case, chunk: int, context: int, start: StartDemand | None, kept
     logits = case.prompt_tokens if case.config.results.logits is Logits.all else 1  # kept until they are written
     device = "cpu" if case.machine.gpu is None else "cuda"
     demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits, start)
+    demand = dataclasses.replace(demand, draft_tokens=draft_tokens(case.config.decode))
     if kept is not None:
         demand = dataclasses.replace(demand, kept_tokens=min(kept.tokens, case.prompt_tokens), residuals=kept.residuals)
     if ahead:

@@ -97,7 +97,14 @@ def _from_file(read: PrefillMetrics) -> str | None:
 def _decode(metrics: Metrics) -> list[Figure]:
     made = metrics.decode
     pace = _pace(made.tokens, made.seconds, made.tokens_per_s)
-    return _told("decode", [("written", pace), ("expert look-ups", _hits((made.vram_hits, made.ram_hits, made.file_hits)))])
+    hits = _hits((made.vram_hits, made.ram_hits, made.file_hits))
+    return _told("decode", [("written", pace), ("expert look-ups", hits), ("drafts", _drafts(made.drafted, made.accepted))])
+
+
+def _drafts(drafted: int | None, accepted: int | None) -> str | None:
+    if not drafted or accepted is None:
+        return None
+    return f"{accepted:,} of {drafted:,} guessed tokens were right ({accepted / drafted:.1%})"
 
 
 def _told(part: str, lines: Sequence[tuple[str, str | None]]) -> list[Figure]:

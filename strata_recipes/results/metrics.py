@@ -69,6 +69,8 @@ class DecodeMetrics:
     vram_hits: int | None = None
     ram_hits: int | None = None
     file_hits: int | None = None
+    drafted: int | None = None  # tokens that were guessed and verified
+    accepted: int | None = None  # of those, tokens of the reply
 
 
 @dataclass(frozen=True)

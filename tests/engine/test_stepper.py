@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from strata_recipes.engine.decode import Limits, decode
 from strata_recipes.engine.session import Session
@@ -15,6 +14,7 @@ from strata_recipes.engine.stepper import MOST_ROWS, WalkStepper
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.snapshots import Snapshots
 from strata_recipes.pack.reader import Pack
+from strata_recipes.plan.budget import DRAFTS, draft_parts
 from tests.engine.plans import oracle, plan_for
 
 IDS = oracle("tiny-q2_0.mid")["ids"]
@@ -106,11 +106,12 @@ def test_whatever_is_guessed_the_reply_and_the_state_are_those_of_plain_decode(m
         assert found.figures.steps + found.figures.accepted == len(wanted.tokens) - 1 == wanted.figures.steps
 
 
-def test_snapshots_take_what_they_say(make: Make) -> None:
+@pytest.mark.parametrize("rows", [1, 4, 7])
+def test_snapshots_take_what_the_plan_counts(rows: int, make: Make, tiny: Pack) -> None:
     _, state = make(9)
-    snapshots = Snapshots(state, 3)
-    per_row = sum(part.nbytes for layer in range(state.num_layers) for part in state.rewritten(layer))
-    assert snapshots.num_bytes == 3 * per_row
-    cells = sum(part.nbytes for layer in state.attention.values() for part in (layer.keys, layer.values, layer.blocks))
-    assert per_row == state.num_bytes - cells
-    assert all(isinstance(part, torch.Tensor) for layer in range(state.num_layers) for part in state.rewritten(layer))
+    counted = {part.name: part.num_bytes for part in draft_parts(tiny.index.geometry, rows)}
+    snapshots = Snapshots(state, rows)
+    assert snapshots.num_bytes == counted[DRAFTS]
+    deltas = sum(at.delta.nbytes for at in state.delta.values())
+    cells = sum(part.nbytes for at in state.attention.values() for part in (at.keys, at.values, at.blocks))
+    assert snapshots.num_bytes == deltas + rows * (state.num_bytes - cells - deltas)

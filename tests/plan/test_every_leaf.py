@@ -102,6 +102,8 @@ CHANGES: dict[str, list[str]] = {
     "decode.sampler": ["decode=sample"],
     "decode.max_new_tokens": ["decode.max_new_tokens=3"],
     "decode.stop_at_eos": ["decode.stop_at_eos=false"],
+    "decode.draft": ["decode.draft=suffix"],
+    "decode.draft_tokens": ["decode.draft_tokens=2", "decode.draft=suffix"],
     "decode.temperature": ["decode.temperature=0.3"],
     "decode.top_k": ["decode.top_k=3"],
     "decode.top_p": ["decode.top_p=0.3"],
