@@ -118,8 +118,8 @@ class _Pass:
 
     def _count(self, routed: NDArray[np.int32]) -> None:
         """Look-ups of a pass that asked no tier: an expert once a layer, however many rows chose it."""
-        for layer, chosen in enumerate(routed.reshape(routed.shape[0], -1)):
-            experts = np.unique(chosen)
-            in_vram = int(self._table.in_vram[layer, experts].sum())
-            self._tiers.counters.vram_hits += in_vram
-            self._tiers.counters.ram_hits += experts.size - in_vram
+        counted = np.zeros(self._table.in_vram.shape, np.bool_)
+        np.put_along_axis(counted, routed.reshape(routed.shape[0], -1), True, axis=1)
+        in_vram = int((counted & self._table.in_vram).sum())
+        self._tiers.counters.vram_hits += in_vram
+        self._tiers.counters.ram_hits += int(counted.sum()) - in_vram
