@@ -12,6 +12,8 @@ from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
+from kernels_numba.gpu.index_decode import append_kernel, queries_kernel
+from kernels_numba.gpu.index_decode import scores_kernel as scores_at_kernel
 from kernels_numba.gpu.index_scores import scores_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
 from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
@@ -131,4 +133,13 @@ def test_delta_step_loads_and_stores_its_state_once_and_16_bytes_wide(capability
     assert text.count("ld.global.v4.f32") == 8 == text.count("st.global.v4.f32") - 1  # eight rows of four columns, and what was read
     assert text.count("shfl.sync.bfly") == 2 * 9  # four columns at the key and at the query, and key . query
     for kernel in (step_kernel(128), step_kernel(100), conv_kernel(4, 128), norm_kernel(128, "silu")):
+        assert ".local" not in ptx(kernel, capability)
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_the_index_of_decode_keeps_its_keys_in_registers_for_all_rows(capability: tuple[int, int]) -> None:
+    text = ptx(scores_at_kernel(4, 128, 4), capability)
+    assert text.count("fma.rn.f32") == 4 * 64  # four heads, a quarter of two keys
+    assert text.count("ld.global.nc.v4.f32") == 16 + 4 * 8  # of the keys, and of the queries
+    for kernel in (scores_at_kernel(4, 128, 4), append_kernel(128, 32, 4, 4), queries_kernel(128, 32), select_kernel(4, 1024, True)):
         assert ".local" not in ptx(kernel, capability)
