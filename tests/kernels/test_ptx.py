@@ -14,6 +14,8 @@ from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
 from kernels_numba.gpu.hyper_connection import gate_kernel, inject_kernel, mix_kernel
+from kernels_numba.gpu.index_decode import append_kernel, queries_kernel
+from kernels_numba.gpu.index_decode import scores_kernel as scores_at_kernel
 from kernels_numba.gpu.index_scores import scores_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
 from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
@@ -162,3 +164,12 @@ def test_a_tokens_small_kernels_divide_by_constants_and_load_ahead() -> None:
         assert ".local" not in text and "div.s64" not in text and "div.u64" not in text
     assert ptx(argmax_kernel(), (9, 0)).count("ld.global.nc.f32") >= 16
     assert ptx(combine_kernel(10, 2560), (9, 0)).count("ld.global.nc.f32") == 2 + 2 * 10
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_the_index_of_decode_keeps_its_keys_in_registers_for_all_rows(capability: tuple[int, int]) -> None:
+    text = ptx(scores_at_kernel(4, 128, 4), capability)
+    assert text.count("fma.rn.f32") == 4 * 64  # four heads, a quarter of two keys
+    assert text.count("ld.global.nc.v4.f32") == 16 + 4 * 8  # of the keys, and of the queries
+    for kernel in (scores_at_kernel(4, 128, 4), append_kernel(128, 32, 4, 4), queries_kernel(128, 32), select_kernel(4, 1024, True)):
+        assert ".local" not in ptx(kernel, capability)
