@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strata_recipes.pack.reader import Pack, open_pack
-from tests.engine.plans import pack_tiny
+from tests.engine.plans import SHIPPED, pack_from, pack_tiny
 
 
 @pytest.fixture(scope="session")
@@ -30,4 +30,15 @@ def mixed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mixed(mixed_folder: Path) -> Iterator[Pack]:
     with open_pack(mixed_folder) as pack:
+        yield pack
+
+
+@pytest.fixture(scope="session")
+def story_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack_from("storyteller", SHIPPED, tmp_path_factory.mktemp("story") / "pack")
+
+
+@pytest.fixture
+def story(story_folder: Path) -> Iterator[Pack]:
+    with open_pack(story_folder) as pack:
         yield pack
