@@ -76,6 +76,6 @@ def earlier_match(ids: NDArray[np.int32]) -> int | None:
         there = ends[ends >= back]
         longer = there[ids[there - back] == ids[-back]]
         if not longer.size:
-            return int(ends[-1]) if back > SHORTEST_MATCH else None
+            return int(ends[-1]) if back > SHORTEST_MATCH else None  # back - 1 ids match
         ends = longer
     return int(ends[-1])

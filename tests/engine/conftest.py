@@ -12,7 +12,7 @@ from strata_recipes.config.schema import Model
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.pack.sources import open_source
 from strata_recipes.pack.writer import build_pack
-from tests.engine.plans import pack_tiny
+from tests.engine.plans import SHIPPED, pack_from, pack_tiny
 from tests.pack.checkpoint import make_checkpoint
 
 
@@ -44,4 +44,15 @@ def hf_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mixed(mixed_folder: Path) -> Iterator[Pack]:
     with open_pack(mixed_folder) as pack:
+        yield pack
+
+
+@pytest.fixture(scope="session")
+def story_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack_from("storyteller", SHIPPED, tmp_path_factory.mktemp("story") / "pack")
+
+
+@pytest.fixture
+def story(story_folder: Path) -> Iterator[Pack]:
+    with open_pack(story_folder) as pack:
         yield pack

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strata_recipes.config.choices import Arithmetic, Device, ExpertsMode, FileIo, KvFormat, Order, Residuals
+from strata_recipes.config.choices import Arithmetic, Device, Draft, ExpertsMode, FileIo, KvFormat, Order, Residuals
 from strata_recipes.config.schema import Config, Model, Startup
 from strata_recipes.decide import build_plan
 from strata_recipes.engine.session import Session
@@ -23,14 +23,19 @@ from strata_recipes.plan.plan import Plan
 from strata_recipes.units import GiB, MiB
 
 DATA = Path(__file__).parents[1] / "data"
+SHIPPED = "shipped:storyteller"
 MACHINE = Machine("test", "linux", 16 * GiB, 12 * GiB, Cpu(1, 1e10, 1e10), None, Drive(1e9, 1e9, 1e9))
 
 WITH_CARD = dataclasses.replace(MACHINE, gpu=Gpu("card", "8.6", 64 * MiB, 64 * MiB, 1e11, 1e12, 1e10))  # its VRAM is an arena here
 
 
 def pack_tiny(name: str, folder: Path) -> Path:
-    with open_source(Model(name=name, source=str(DATA / f"{name}.gguf"))) as source:
-        build_pack(source, folder)
+    return pack_from(name, str(DATA / f"{name}.gguf"), folder)
+
+
+def pack_from(name: str, source: str, folder: Path) -> Path:
+    with open_source(Model(name=name, source=source)) as opened:
+        build_pack(opened, folder)
     return folder
 
 
@@ -57,6 +62,8 @@ def plan_for(
     startup: Startup | None = None,
     arithmetic: str = "f32",
     device: str = "auto",
+    draft: str = "none",
+    draft_tokens: int | str = "auto",
 ) -> Plan:
     config = Config(startup=startup or Startup())
     config.experts.mode, config.experts.slots, config.experts.file_io = ExpertsMode(mode), slots, FileIo(file_io)
@@ -65,6 +72,7 @@ def plan_for(
     config.prefill.order, config.prefill.super_chunk, config.prefill.residuals = Order(order), super_chunk, Residuals(residuals)
     config.prefill.prefetch, config.prefill.direct = prefetch, direct
     config.compute.arithmetic, config.compute.device = Arithmetic(arithmetic), Device(device)
+    config.decode.draft, config.decode.draft_tokens = Draft(draft), draft_tokens
     config.prefill.direct_min, config.prefill.warm = direct_min, warm
     return build_plan(config, machine, pack.index, prompt)
 

@@ -15,6 +15,7 @@ from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.snapshots import Snapshots
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.budget import DRAFTS, draft_parts
+from tests.engine.guessing import Guesser
 from tests.engine.plans import oracle, plan_for
 
 IDS = oracle("tiny-q2_0.mid")["ids"]
@@ -68,21 +69,6 @@ def test_a_pass_is_bit_equal_to_single_steps_and_so_is_what_is_left_of_it(prompt
         assert seen(state, block) == states[-1]
 
 
-class Wild:
-    """Guesses by a seed: the true tokens, spoilt from somewhere on, so that every count of right ones happens."""
-
-    def __init__(self, truth: tuple[int, ...], most: int, vocab: int) -> None:
-        self._truth, self._most, self._vocab, self._at, self._rng = truth, most, vocab, 0, np.random.default_rng(most)
-
-    def add(self, token: int) -> None:
-        assert token == self._truth[self._at]
-        self._at += 1
-
-    def draft(self, count: int) -> list[int]:
-        right = self._truth[self._at : self._at + int(self._rng.integers(0, self._most + 1))]
-        return [*right, *self._rng.integers(0, self._vocab, self._most)][: min(count, self._most, int(self._rng.integers(0, 9)))]
-
-
 def test_whatever_is_guessed_the_reply_and_the_state_are_those_of_plain_decode(make: Make, tiny: Pack) -> None:
     def best(row: np.ndarray) -> int:
         return int(np.argmax(row))
@@ -100,7 +86,7 @@ def test_whatever_is_guessed_the_reply_and_the_state_are_those_of_plain_decode(m
     for most in range(1, MOST_ROWS):
         stepper, state = make(60)
         assert stepper.step([NEXT[0]])[0].tobytes() == first.tobytes()
-        found = written(Wild(wanted.tokens, most, tiny.index.geometry.vocab), stepper)
+        found = written(Guesser(wanted.tokens, most, tiny.index.geometry.vocab), stepper)
         assert found.tokens == wanted.tokens and seen(state, tiny.index.geometry.index_block) == left
         assert 0 < found.figures.accepted < found.figures.drafted
         assert found.figures.steps + found.figures.accepted == len(wanted.tokens) - 1 == wanted.figures.steps

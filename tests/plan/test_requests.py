@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.config.choices import Arithmetic, EmulateRam, ExpertsMode, FileIo, Order, Residuals, Sampler, Template
+from strata_recipes.config.choices import Arithmetic, Draft, EmulateRam, ExpertsMode, FileIo, Order, Residuals, Sampler, Template
 from strata_recipes.config.schema import Compute, Config, Decode, Emulate, Experts, Message, Model, Prefill, Workload
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
@@ -33,6 +33,9 @@ def plan(config: Config, tokens: int = 100, **facts: Any) -> Plan:
         (dict(experts=Experts(slots=97)), "more than the model's 96 experts"),
         (dict(decode=Decode(temperature=0.5)), "decode.temperature=0.5 does not go with decode.sampler=greedy"),
         (dict(decode=Decode(seed=1)), "decode.seed=1"),
+        (dict(decode=Decode(draft=Draft.mtp)), "decode.draft=mtp is not built in this version: use decode.draft=suffix, or none"),
+        (dict(decode=Decode(draft_tokens=4)), "decode.draft_tokens=4 does not go with decode.draft=none: use decode.draft=suffix"),
+        (dict(decode=Decode(draft=Draft.suffix, draft_tokens=8)), "decode.draft_tokens=8 is more than the 7 that a pass of 8 tokens can"),
         (dict(model=Model(seed=1)), "model.seed=1 does not go with model.kind=gguf"),
     ],
 )

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from strata_recipes.plan.plan import PrefillPlan
 from strata_recipes.results.figures import figures
-from strata_recipes.results.metrics import Metrics, PrefillMetrics
+from strata_recipes.results.metrics import DecodeMetrics, Metrics, PrefillMetrics
 from strata_recipes.results.readme import readme
 from strata_recipes.results.report import final_table
 from strata_recipes.results.status import DONE, ended
@@ -46,6 +46,15 @@ def test_a_layer_major_prompt_tells_its_passes_and_bytes(plan, metrics):
     found = {figure.name: figure.value for figure in figures(planned, replace(metrics, prefill=read))}
     assert found["order"] == "layer_major, chunks of 64 tokens, 2 passes of 512 tokens over the layers"
     assert found["experts from the file"] == "3.00 GiB (2.00 GiB touched, 4.00 GiB in one pass of all)"
+
+
+def test_drafts_are_told_where_there_were_any(plan, metrics):
+    def told(**counts: int) -> str | None:
+        found = {figure.name: figure.value for figure in figures(plan, replace(metrics, decode=DecodeMetrics(tokens=9, **counts)))}
+        return found.get("drafts")
+
+    assert told(drafted=40, accepted=25) == "25 of 40 guessed tokens were right (62.5%)"
+    assert told(drafted=0, accepted=0) is None and told() is None
 
 
 def test_the_last_table_says_where_the_results_lie_and_what_is_emulated(plan, metrics):
