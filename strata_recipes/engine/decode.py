@@ -10,8 +10,9 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from strata_recipes.engine.adapt import Adapting
 from strata_recipes.engine.walk import Walk
-from strata_recipes.model.experts import Experts
+from strata_recipes.model.experts import Blobs, Experts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.schedule.prefill import token_visits
@@ -47,6 +48,8 @@ class DecodeFigures:
     vram_hits: int
     ram_hits: int
     file_hits: int
+    swaps: int | None  # experts that took another's slot; None where they stay in place
+    swap_s: float | None  # of `seconds`
     expert_bytes_read: int
     mixer_s: float
     experts_s: float
@@ -72,19 +75,24 @@ def decode(
     limits: Limits,
     *,
     on_token: Callable[[int], None] = lambda token: None,
+    adapt: Adapting | None = None,
 ) -> DecodeResult:
-    """Continues a sequence from `logits` [vocab]; `on_token` is told each token as it is chosen."""
+    """Continues a sequence from `logits` [vocab]; `on_token` is told each token as it is chosen, `adapt` what its experts are."""
     tokens: list[int] = []
     began = time.perf_counter()
     tiers.take_counters()
+    blobs = tiers if adapt is None else adapt
     times = np.zeros(3)
     while (stop := _stop(tokens, limits)) is None:
         if tokens:
-            logits, took = _step(model, experts, tiers, state, tokens[-1])
+            logits, took = _step(model, experts, blobs, state, tokens[-1])
             times += took
+            if adapt is not None:
+                adapt.token_done()
         tokens.append(sample(logits))
         on_token(tokens[-1])
-    return DecodeResult(tuple(tokens), stop, _figures(len(tokens), time.perf_counter() - began, tiers, times))
+    moved = None if adapt is None else adapt.take_figures()
+    return DecodeResult(tuple(tokens), stop, _figures(len(tokens), time.perf_counter() - began, tiers, times, moved))
 
 
 def _stop(tokens: list[int], limits: Limits) -> Stop | None:
@@ -95,19 +103,19 @@ def _stop(tokens: list[int], limits: Limits) -> Stop | None:
     return Stop.context if len(tokens) >= limits.room else None
 
 
-def _step(
-    model: Qwen4Exp, experts: Experts, tiers: ExpertTiers, state: SequenceState, token: int
-) -> tuple[Logits, tuple[float, float, float]]:
+def _step(model: Qwen4Exp, experts: Experts, blobs: Blobs, state: SequenceState, token: int) -> tuple[Logits, tuple[float, float, float]]:
     """Logits [vocab] after one more token, and the seconds of its phases."""
     at = state.num_tokens
-    walk = Walk(model, experts, tiers, state, np.array([token], np.int64), at)
+    walk = Walk(model, experts, blobs, state, np.array([token], np.int64), at)
     for visit in token_visits(model.geometry.num_layers, at):
         walk.do(visit)
     logits = walk.logits((at, at + 1), every=False, last=True)[0]
     return logits, (walk.times.mixer_s, walk.times.experts_s, walk.times.logits_s)
 
 
-def _figures(num_tokens: int, seconds: float, tiers: ExpertTiers, times: NDArray[np.float64]) -> DecodeFigures:
+def _figures(
+    num_tokens: int, seconds: float, tiers: ExpertTiers, times: NDArray[np.float64], moved: tuple[int, float] | None
+) -> DecodeFigures:
     counters = tiers.take_counters()
     return DecodeFigures(
         tokens=num_tokens,
@@ -116,6 +124,8 @@ def _figures(num_tokens: int, seconds: float, tiers: ExpertTiers, times: NDArray
         vram_hits=counters.vram_hits,
         ram_hits=counters.ram_hits,
         file_hits=counters.file_hits,
+        swaps=None if moved is None else moved[0],
+        swap_s=None if moved is None else moved[1],
         expert_bytes_read=counters.file_bytes,
         mixer_s=float(times[0]),
         experts_s=float(times[1]),

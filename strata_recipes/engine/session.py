@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from strata_recipes.engine.adapt import Adapting, adapting
 from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
 from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
@@ -65,6 +66,7 @@ class Session:
         self._card: Card | None = None
         self.took = StartParts()
         self._started: StartedTiers | None = None
+        self._adapt: Adapting | None = None
         self._state: SequenceState | None = None
         self._last: Logits | None = None
 
@@ -81,6 +83,7 @@ class Session:
             self._opened.callback(self._started.tiers.close)
             if self._card is not None:
                 self._opened.callback(torch.cuda.synchronize)  # no copy is under way from memory that is given back next
+            self._adapt = adapting(plan, self._started.tiers, order, self._opened)
             self._compiled(warm)
         except BaseException:
             self.close()
@@ -92,7 +95,7 @@ class Session:
 
     def close(self) -> None:
         """Gives everything back; closing twice is nothing."""
-        self._state = self._last = self._model = self._experts = None
+        self._state = self._last = self._model = self._experts = self._adapt = None
         self._opened.close()
 
     @property
@@ -152,7 +155,11 @@ class Session:
         eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
         with self._memory():
-            return decode(model, experts, tiers, state, last, self._sample, limits, on_token=on_token)
+            return decode(model, experts, tiers, state, last, self._sample, limits, on_token=on_token, adapt=self._adapt)
+
+    def learned(self) -> NDArray[np.int64] | None:
+        """How often the replies' tokens chose each expert so far, [layers, experts]; None where the plan has nothing counted."""
+        return None if self._adapt is None else self._adapt.counted()
 
     def checksums(self) -> tuple[Checksums, Checksums]:
         """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""

@@ -32,6 +32,7 @@ RING_SLOTS = 16  # blobs on the card on their way: one half is computed from whi
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
 EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "streams on their way"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
+EXCHANGE = "exchange buffer"  # one blob on its way from a slot to RAM, where experts change places
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
 
@@ -137,6 +138,7 @@ class Demand:
     kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
     ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
+    exchange: bool = False  # experts change places between VRAM and RAM
 
 
 @dataclass(frozen=True)
@@ -164,15 +166,17 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows)))
     embedding = Share(EMBEDDING, embedding_bytes(pack))
     at_experts = _expert_rows(g, demand)
+    exchange = Share(EXCHANGE, pack.max_blob_bytes if demand.exchange else 0)
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
-        return Fixed((), (embedding, dense, *state, buffers, at_experts, *_some(streams, rows), stage, *start_parts(pack, demand.start)))
+        kept = _some(streams, rows, exchange)
+        return Fixed((), (embedding, dense, *state, buffers, at_experts, *kept, stage, *start_parts(pack, demand.start)))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
-    of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
+    of_ram = (embedding, *_some(*here, exchange), stage, *start_parts(pack, demand.start))
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, pack.dense_bytes // 16))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
     return Fixed((dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), ring), of_ram)

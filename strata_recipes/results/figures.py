@@ -97,7 +97,9 @@ def _from_file(read: PrefillMetrics) -> str | None:
 def _decode(metrics: Metrics) -> list[Figure]:
     made = metrics.decode
     pace = _pace(made.tokens, made.seconds, made.tokens_per_s)
-    return _told("decode", [("written", pace), ("expert look-ups", _hits((made.vram_hits, made.ram_hits, made.file_hits)))])
+    hits = _hits((made.vram_hits, made.ram_hits, made.file_hits))
+    moved = None if made.swaps is None else f"{made.swaps:,}" + ("" if made.swap_s is None else f" in {_seconds(made.swap_s)}")
+    return _told("decode", [("written", pace), ("expert look-ups", hits), ("experts moved into slots", moved)])
 
 
 def _told(part: str, lines: Sequence[tuple[str, str | None]]) -> list[Figure]:

@@ -69,6 +69,8 @@ class DecodeMetrics:
     vram_hits: int | None = None
     ram_hits: int | None = None
     file_hits: int | None = None
+    swaps: int | None = None  # experts that took another's slot while the reply was written; None where they stay in place
+    swap_s: float | None = None  # of `seconds`
 
 
 @dataclass(frozen=True)
