@@ -150,6 +150,15 @@ class Model:
 
 
 @dataclass
+class Adapt:
+    """While a reply is written, the hottest experts outside take the places of the coldest in VRAM slots."""
+
+    every: int = leaf("count", 0)  # tokens of a reply; 0: every expert stays where the start put it
+    swaps: int = leaf("count", 8, low=1)  # at most, each time
+    decay: Number = leaf("share", 0.9)  # what earlier choices are worth of new ones, once each time
+
+
+@dataclass
 class Experts:
     """Where experts live: hottest first into VRAM slots, then RAM, the file keeps the rest."""
 
@@ -158,6 +167,8 @@ class Experts:
     ram_budget: Bytes | None = leaf("bytes")  # for mode budget
     file_io: FileIo = FileIo.auto
     profile: str | None = None  # .npz with (layer, expert) pairs, hottest first; null: the pack's
+    adapt: Adapt = field(default_factory=Adapt)
+    profile_save: str | None = None  # where a run writes what its reply's tokens chose, added to the profile that it began with
     verify: bool = False  # check blob checksums on the way in, and write those of both tiers to identity.json
 
 

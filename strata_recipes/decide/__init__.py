@@ -10,6 +10,7 @@ from strata_recipes.decide.options import Option, Search, all_options
 from strata_recipes.decide.reasons import expert_decisions, order_because, routing_notes, startup
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.adapt import NOTE, plan_adapt
 from strata_recipes.plan.budget import STAGE
 from strata_recipes.plan.compute import plan_compute, plan_model
 from strata_recipes.plan.decode import draft_decision, draft_notes, plan_decode
@@ -100,6 +101,7 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
     )
     kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
     mtp = mtp_decision(pack, kv.format, kv.max_context)
+    experts = _experts_plan(case, best)
     decisions = [*expert_decisions(case, options), startup_why, *prefill_why, kv_why, *compute_why]
     decisions += [draft_decision(config.decode), *([mtp] if mtp else [])]
     return Plan(
@@ -112,7 +114,7 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
         file_blobs=place.file_blobs,
         vram=best.vram,
         ram=best.ram,
-        experts=_experts_plan(case, best),
+        experts=experts,
         startup=start,
         prefill=prefill,
         decode=plan_decode(config.decode),
@@ -128,6 +130,7 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
             *notes(case, shape, counted),
             *routing_notes(case, best),
             *draft_notes(config.decode, place.file_blobs),
+            *([NOTE] if experts.adapt else []),
             *unused(config, machine, place.file_blobs, best.file_io.value),
         ),
     )
@@ -145,4 +148,6 @@ def _experts_plan(case: Case, best: Option) -> ExpertsPlan:
         file_io_threshold_bytes=best.file_io.threshold_bytes,
         verify=case.config.experts.verify,
         ram_start=place.ram_start if place.ram_start < place.vram_slots else None,
+        adapt=plan_adapt(case.config.experts.adapt, place, best.ram)[0],
+        counted=case.config.experts.profile_save is not None,
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from strata_recipes.config.choices import Order
 from strata_recipes.decide.loads import load_of, start_load
 from strata_recipes.errors import PlanError
-from strata_recipes.plan.budget import ARENA, BLOBS, SLOTS, STAND_IN, START, kept_parts, total
+from strata_recipes.plan.adapt import exchanges
+from strata_recipes.plan.budget import ARENA, BLOBS, EXCHANGE, SLOTS, STAND_IN, START, kept_parts, total
 from strata_recipes.plan.experts import Placement, Room, Sizes, placements
 from strata_recipes.plan.file_io import FileIoChoice, choose_file_io
 from strata_recipes.plan.limits import shrink, stands_in
@@ -199,6 +200,7 @@ def _budgets(case: Case, shape: Shape, placement: Placement) -> tuple[Budget, Bu
     else:
         of_vram = Budget("vram", vram.limit_bytes, vram.because, (*vram.fixed, slots))
         there = Share(STAND_IN, of_vram.used_bytes if stands_in(case.machine) else 0)
-    fixed = ram.fixed if placement.vram_bytes + placement.ram_bytes else [part for part in ram.fixed if part.name != START]
+    needless = ([] if placement.vram_bytes + placement.ram_bytes else [START]) + ([] if exchanges(placement) else [EXCHANGE])
+    fixed = [part for part in ram.fixed if part.name not in needless]
     parts = [*fixed, there, Share(BLOBS, placement.ram_bytes)]
     return of_vram, Budget("ram", ram.limit_bytes, ram.because, tuple(part for part in parts if part.num_bytes))

@@ -7,6 +7,7 @@ import dataclasses
 from strata_recipes.config.choices import Order
 from strata_recipes.decide.loads import locality, skew
 from strata_recipes.decide.options import Option
+from strata_recipes.plan.adapt import plan_adapt
 from strata_recipes.plan.budget import START, total
 from strata_recipes.plan.plan import Decision, StartupPlan
 from strata_recipes.plan.sizing import Case
@@ -32,6 +33,7 @@ def expert_decisions(case: Case, options: list[Option]) -> list[Decision]:
         _slots_decision(case, best),
         _ram_decision(case, best),
         best.file_io.decision,
+        *([adapt] if (adapt := plan_adapt(asked.adapt, place, best.ram)[1]) else []),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernels_numba.gpu import token_ops
+from strata_recipes.engine.adapt import Adapting
 from strata_recipes.engine.token_stepper import TokenStepper
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
@@ -17,7 +18,8 @@ from strata_recipes.tiers.lookup import ExpertTiers
 class CardReplies:
     """Of one session. Closed before the tiers, after the card is idle."""
 
-    def __init__(self, plan: Plan, index: PackIndex, model: Qwen4Exp, tiers: ExpertTiers, locks: Locks) -> None:
+    def __init__(self, plan: Plan, index: PackIndex, model: Qwen4Exp, tiers: ExpertTiers, locks: Locks, adapt: Adapting | None) -> None:
+        self._adapt = adapt
         self._model, self._index, self._tiers = model, index, tiers
         self._table = AddressTable(tiers, model.device)
         self._rows = plan.decode.draft_tokens + 1
@@ -32,7 +34,7 @@ class CardReplies:
         if self._stage is not None and not self._stage.card_address:
             return None
         if self._made is None or self._made[0] is not state:
-            made = TokenStepper(token_ops, self._model, self._index, self._tiers, self._table, state, self._rows, self._stage)
+            made = TokenStepper(token_ops, self._model, self._index, self._tiers, self._table, state, self._rows, self._stage, self._adapt)
             self._made = state, made
         return self._made[1]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from strata_recipes.engine.adapt import Adapting
 from strata_recipes.engine.drafts import Drafter, NoDrafts
 from strata_recipes.engine.stepper import Logits, Stepper
 
@@ -44,6 +45,8 @@ class DecodeFigures:
     drafted: int  # tokens that were guessed and verified
     accepted: int  # of those, tokens of the reply
     steps: int  # passes over the layers
+    swaps: int | None  # experts that took another's slot; None where they stay in place
+    swap_s: float | None  # of `seconds`
     expert_bytes_read: int
     mixer_s: float
     experts_s: float
@@ -90,9 +93,10 @@ def decode(
     limits: Limits,
     *,
     drafter: Drafter | None = None,
+    adapt: Adapting | None = None,
     on_token: Callable[[int], None] = lambda token: None,
 ) -> DecodeResult:
-    """Continues a sequence from `logits` [vocab]; `on_token` is told each token once, as it is chosen.
+    """Continues a sequence from `logits` [vocab]; `on_token` is told each token once, as it is chosen, `adapt` how far it came.
 
     `sample` is asked for the same rows in the same order whatever is drafted, so that a seeded draw gives the same tokens too.
     """
@@ -115,8 +119,11 @@ def decode(
         right = _verified(rows, drafted, choose)
         if drafted:
             stepper.keep_only(1 + right)
+        for _ in range(1 + right if adapt else 0):
+            adapt.token_done()
         reply.steps, reply.drafted, reply.accepted = reply.steps + 1, reply.drafted + len(drafted), reply.accepted + right
-    return DecodeResult(tuple(reply.tokens), stop, _figures(reply, time.perf_counter() - began, stepper))
+    moved = None if adapt is None else adapt.take_figures()
+    return DecodeResult(tuple(reply.tokens), stop, _figures(reply, time.perf_counter() - began, stepper, moved))
 
 
 def _drafted(guesses: Drafter, reply: _Reply) -> list[int]:
@@ -135,7 +142,7 @@ def _verified(rows: Logits, drafted: Sequence[int], choose: Callable[[Logits], i
     return len(drafted)
 
 
-def _figures(reply: _Reply, seconds: float, stepper: Stepper) -> DecodeFigures:
+def _figures(reply: _Reply, seconds: float, stepper: Stepper, moved: tuple[int, float] | None) -> DecodeFigures:
     counters, times, num_tokens = stepper.take_counters(), stepper.times(), len(reply.tokens)
     return DecodeFigures(
         tokens=num_tokens,
@@ -147,6 +154,8 @@ def _figures(reply: _Reply, seconds: float, stepper: Stepper) -> DecodeFigures:
         drafted=reply.drafted,
         accepted=reply.accepted,
         steps=reply.steps,
+        swaps=None if moved is None else moved[0],
+        swap_s=None if moved is None else moved[1],
         expert_bytes_read=counters.file_bytes,
         mixer_s=times.mixer_s,
         experts_s=times.experts_s,

@@ -15,14 +15,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from strata_recipes.engine.adapt import Adapting, adapting
 from strata_recipes.engine.decode import DecodeResult, Limits, decode
 from strata_recipes.engine.drafts import drafter_for
 from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
+from strata_recipes.engine.replies import Replies
 from strata_recipes.engine.startup import Order, StartedTiers, start
-from strata_recipes.engine.stepper import Logits, Stepper, WalkStepper, snapshots_for
+from strata_recipes.engine.stepper import Logits
 from strata_recipes.engine.walk import OnRouted
 from strata_recipes.engine.warm_up import WarmUp
 from strata_recipes.engine.watching import Hooks
@@ -41,7 +43,6 @@ from strata_recipes.tiers.verify import tier_checksums
 
 if TYPE_CHECKING:  # numba-cuda takes a second to import, for those who have a card
     from strata_recipes.engine.card import Card
-    from strata_recipes.engine.card_replies import CardReplies
 
 Checksums = list[tuple[int, int, int]]
 
@@ -66,11 +67,11 @@ class Session:
         self._model: Qwen4Exp | None = None
         self._experts: Experts | None = None
         self._card: Card | None = None
-        self._warm: WarmUp | None = None
-        self._replies: CardReplies | None = None
+        self._replies: Replies | None = None
         self._kept_state: SequenceState | None = None  # of a card: graphs hold its addresses
         self.took = StartParts()
         self._started: StartedTiers | None = None
+        self._adapt: Adapting | None = None
         self._state: SequenceState | None = None
         self._last: Logits | None = None
         self._ids = np.empty(0, np.int64)  # of the prompt that was read
@@ -88,8 +89,10 @@ class Session:
             self._opened.callback(self._started.tiers.close)
             if self._card is not None:
                 self._opened.callback(torch.cuda.synchronize)  # no copy is under way from memory that is given back next
+            self._adapt = adapting(plan, self._started.tiers, order, self._opened)
             self._compiled(warm)
-            self._warm = warm
+            self._replies = Replies(plan, self.pack.index, *self._ready(), self._started.tiers, self._card, warm, self._adapt)
+            self._opened.callback(self._replies.close)
         except BaseException:
             self.close()
             raise
@@ -100,7 +103,7 @@ class Session:
 
     def close(self) -> None:
         """Gives everything back; closing twice is nothing."""
-        self._state = self._kept_state = self._last = self._model = self._experts = None
+        self._state = self._kept_state = self._last = self._model = self._experts = self._adapt = self._replies = None
         self._opened.close()
 
     @property
@@ -151,7 +154,7 @@ class Session:
     def generate(self, *, max_new_tokens: int | None = None, on_token: Callable[[int], None] = lambda token: None) -> DecodeResult:
         """Continues the prompt that was read, once; None: as many tokens as the plan says."""
         state, last = self._state, self._last
-        if state is None or last is None:
+        if state is None or last is None or self._replies is None:
             raise RuntimeError("there is no prompt to continue: read one first")
         plan, tiers = self.plan, self.started.tiers
         tiers.check()
@@ -161,20 +164,11 @@ class Session:
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
         drafter = drafter_for(plan.decode, self._ids, min(wanted, limits.room))
         with self._memory():
-            return decode(self._stepper(state), last, self._sample, limits, drafter=drafter, on_token=on_token)
+            return decode(self._replies.stepper(state), last, self._sample, limits, drafter=drafter, adapt=self._adapt, on_token=on_token)
 
-    def _stepper(self, state: SequenceState) -> Stepper:
-        """On a card: captured graphs, where it reaches all page-locked RAM; else a launch after the other."""
-        (model, experts), tiers = self._ready(), self.started.tiers
-        if self._warm is not None:
-            self._warm.wait_all()
-        if self._card is not None and self._replies is None:
-            from strata_recipes.engine.card_replies import CardReplies
-
-            self._replies = CardReplies(self.plan, self.pack.index, model, tiers, self._card.locks)
-            self._opened.callback(self._replies.close)
-        found = self._replies.stepper(state) if self._replies else None
-        return found or WalkStepper(model, experts, tiers, state, snapshots_for(self.plan, state))
+    def learned(self) -> NDArray[np.int64] | None:
+        """How often the replies' tokens chose each expert so far, [layers, experts]; None where the plan has nothing counted."""
+        return None if self._adapt is None else self._adapt.counted()
 
     def checksums(self) -> tuple[Checksums, Checksums]:
         """(layer, expert, checksum) of the slots and of the RAM blobs, read back from where they lie."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from strata_recipes.engine.walk import PhaseTimes, Walk
 from strata_recipes.errors import DeviceError
-from strata_recipes.model.experts import Experts
+from strata_recipes.model.experts import Blobs, Experts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.snapshots import Snapshots
@@ -62,11 +62,19 @@ class WalkStepper:
     together, each fetched once, whose rows' bits do not. `snapshots`: of passes of one row more; None: steps are of one token."""
 
     def __init__(
-        self, model: Qwen4Exp, experts: Experts, tiers: ExpertTiers, state: SequenceState, snapshots: Snapshots | None = None
+        self,
+        model: Qwen4Exp,
+        experts: Experts,
+        tiers: ExpertTiers,
+        state: SequenceState,
+        snapshots: Snapshots | None = None,
+        blobs: Blobs | None = None,
     ) -> None:
+        """`blobs`: what stands before the tiers, and counts what it is asked for."""
         self._model = model
         self._experts = experts
         self._tiers = tiers
+        self._blobs = blobs or tiers
         self._state = state
         self._snapshots = snapshots
         self._times = PhaseTimes()
@@ -75,7 +83,7 @@ class WalkStepper:
     def step(self, tokens: Sequence[int]) -> Logits:
         assert 1 <= len(tokens) <= MOST_ROWS, f"a step reads 1 to {MOST_ROWS} tokens, not {len(tokens)}"
         first = self._first = self._state.num_tokens
-        walk = Walk(self._model, self._experts, self._tiers, self._state, np.array(tokens, np.int64), first, times=self._times)
+        walk = Walk(self._model, self._experts, self._blobs, self._state, np.array(tokens, np.int64), first, times=self._times)
         if self._snapshots is not None:
             self._snapshots.end()  # of the step before
         if len(tokens) > 1:

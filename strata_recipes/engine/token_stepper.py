@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from strata_recipes.engine.adapt import Adapting
 from strata_recipes.engine.missed import Missed
 from strata_recipes.engine.stepper import Logits
 from strata_recipes.engine.token_graph import HalvesOfToken, WholeToken
@@ -32,8 +33,9 @@ class TokenStepper:
 
     def __init__(
         self, ops: Any, model: Qwen4Exp, index: PackIndex, tiers: ExpertTiers, table: AddressTable, state: SequenceState, most_rows: int,
-        stage: LockedBuffer | None,
+        stage: LockedBuffer | None, adapt: Adapting | None = None,
     ) -> None:  # fmt: skip
+        self._adapt = adapt
         self._ops, self._model, self._index, self._tiers, self._table, self._state = ops, model, index, tiers, table, state
         self._stage = stage
         self._stream = torch.cuda.Stream(model.device)
@@ -72,10 +74,14 @@ class TokenStepper:
     def _read(self, tokens: list[int]) -> Logits:
         began, first = time.perf_counter(), self._state.num_tokens
         done = self._passes.get(len(tokens)) or self._make(len(tokens))
+        if moved := self._tiers.take_moves():
+            self._table.refresh(moved)
         done.inputs.put(np.array(tokens, np.int64), self._state)
         done.run()
         self._stream.synchronize()
         done.inputs.refuse_nan(first)
+        if self._adapt is not None:
+            self._adapt.count(done.inputs.routed)
         done.capture()
         self._times.mixer_s += time.perf_counter() - began
         return done.inputs.logits

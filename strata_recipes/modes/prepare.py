@@ -14,7 +14,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 
 from strata_recipes.config.bench_schema import Bench
-from strata_recipes.config.choices import Device, Order, Residuals, Strategy
+from strata_recipes.config.choices import Device, ModeName, Order, Residuals, Strategy
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Compute, Config
 from strata_recipes.decide import Decided, build_plan, decide
@@ -28,7 +28,7 @@ from strata_recipes.modes.shortage import memory_told
 from strata_recipes.pack.cache import cache_root
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.profile import Order as ExpertOrder
-from strata_recipes.pack.profile import load_profile, with_profile
+from strata_recipes.pack.profile import learned_on, load_profile, with_profile
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.plan import Plan
 from strata_recipes.results.machine_facts import machine_json
@@ -63,7 +63,7 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
     index, order = ordered(config, facts)
     decided = decide(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
-    notes = [*(() if prompt is None else prompt.notes), *_of_other_modes(config)]
+    notes = [*(() if prompt is None else prompt.notes), *_of_other_modes(config), *_unnamed(config, index)]
     plan = dataclasses.replace(decided.plan, notes=(*decided.plan.notes, *(note for note in notes if note not in decided.plan.notes)))
     decided = dataclasses.replace(decided, plan=plan)
     return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, decided, order, prompt, folder_hash)
@@ -180,6 +180,16 @@ def _of_other_modes(config: Config) -> Iterator[str]:
     stated = [f"bench.{name}" for name, value in vars(config.bench).items() if value != getattr(Bench(), name)]
     if stated:
         yield f"{', '.join(stated)} do not apply to mode={config.mode.name.value}: mode=bench reads them"
+
+    if config.experts.profile_save is not None and config.mode.name not in (ModeName.run, ModeName.plan):
+        yield f"experts.profile_save does not apply to mode={config.mode.name.value}, which writes no reply"
+
+
+def _unnamed(config: Config, index: PackIndex) -> Iterator[str]:
+    """A profile that does not say whose it is, as those of earlier versions do not."""
+    stated = config.experts.profile
+    if stated is not None and learned_on(Path(stated).expanduser(), index) is None:
+        yield f"experts.profile={stated} names no model: it is taken for one of {index.name}, as its layers and experts fit"
 
 
 def _uncountable(config: Config, facts: ModelFacts | Pack) -> bool:

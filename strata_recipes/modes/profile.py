@@ -45,7 +45,7 @@ def profile(config: Config, overrides: list[str]) -> int:
             with Session(prepared.plan, pack, order=prepared.order, hooks=Hooks(log=folder.log)) as session:
                 counts = counts + routed(session, prompts, counts.shape)
             path = folder.path / PROFILE_FILE if config.profile.out is None else Path(config.profile.out).expanduser()
-            write_binary(path, lambda file: write_profile(file, counts))
+            write_binary(path, lambda file: write_profile(file, counts, pack.index))
             tokens = sum(len(prompt.ids) for prompt in prompts)
             said = f"{tokens:,} tokens of {len(prompts)} texts, {counts.sum():,} choices in all; {_heat(counts, pack)}"
             folder.log(said)

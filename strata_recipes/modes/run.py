@@ -14,6 +14,7 @@ from strata_recipes.modes.clock import Clock
 from strata_recipes.modes.emulated import beside_ballast, run_in_group
 from strata_recipes.modes.holds import check_holds
 from strata_recipes.modes.interrupt import interrupted, raise_if_interrupted
+from strata_recipes.modes.learned import check_place, learning
 from strata_recipes.modes.measured import drafts_line, measured
 from strata_recipes.modes.models import model_facts, ready_pack
 from strata_recipes.modes.prepare import Prepared, prepare, recorded
@@ -31,6 +32,7 @@ from strata_recipes.text.tokenizer import Tokenizer
 
 def run(config: Config, overrides: list[str]) -> int:
     """One whole run, where need be as on a PC with less RAM: text on stdout as it comes, then one table."""
+    check_place(config)
     if config.emulate.ram is EmulateRam.cgroup:
         return run_in_group(config, overrides)
     clock = Clock()
@@ -68,7 +70,8 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
         with token_bar("reading", len(prompt.ids)) as on_chunk:
             read = session.prompt(prompt.ids, logits=plan.output.logits, on_chunk=on_chunk, cancelled=interrupted)
         folder.log(f"read {read.figures.tokens} tokens in {read.figures.seconds:.3f} s")
-        written = session.generate(on_token=reply.push)
+        with learning(prepared, pack, session, folder.log, hooks.note):
+            written = session.generate(on_token=reply.push)
         reply.end()
         folder.log(f"wrote {written.figures.tokens} tokens in {written.figures.seconds:.3f} s, stopped by {written.stop.value}")
         if plan.decode.draft_tokens:

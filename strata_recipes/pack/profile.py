@@ -1,6 +1,7 @@
-"""profile.npz: (layer, expert) pairs, hottest first, as array `pairs` [n, 2], and how often each was chosen, as `counts` [n].
+"""profile.npz: (layer, expert) pairs, hottest first, as array `pairs` [n, 2], how often each was chosen, as `counts` [n], and `model`.
 
-A file without counts orders experts as well. Knows how to read and write one, not how it was measured.
+A file without counts orders experts as well; one that names no model is taken where its pairs fit. Knows how to read and write one,
+not how it was measured.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from strata_recipes.errors import PackError
 from strata_recipes.npy import npz_member
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.input_file import InputFile
+from strata_recipes.pack.learned_on import MOST_BYTES, LearnedOn, from_array, model_of, refuse_another, to_array
 from strata_recipes.schedule.startup import default_order
 from strata_recipes.simulate.heat import Counts, hottest_first
 
@@ -25,7 +27,12 @@ Order = list[tuple[int, int]]
 
 
 def load_profile(path: Path, index: PackIndex) -> Order:
-    """All pairs of the model: the file's, hottest first, then those that it does not list in the default order."""
+    """All pairs of the model: the file's, hottest first, then those that it does not list in the default order.
+
+    PackError for a file that is no profile, or another model's.
+    """
+    if (stated := learned_on(path, index)) is not None:
+        refuse_another(path, stated, index)
     pairs = _read_pairs(path, limit=index.geometry.total_experts)
     g = index.geometry
     bad = [p for p in pairs if not (0 <= p[0] < g.num_layers and 0 <= p[1] < g.num_experts)]
@@ -37,6 +44,12 @@ def load_profile(path: Path, index: PackIndex) -> Order:
     if len(listed) != len(pairs):
         raise PackError(f"{path} lists {len(pairs) - len(listed)} pairs twice")
     return pairs + [p for p in default_order(index) if p not in listed]
+
+
+def learned_on(path: Path, index: PackIndex) -> LearnedOn | None:
+    """The model that the file names; None where it names none."""
+    array = _member(path, "model", index.geometry.total_experts, MOST_BYTES)
+    return None if array is None else from_array(array, f"{path}: `model`")
 
 
 def load_counts(path: Path, index: PackIndex) -> Counts | None:
@@ -78,10 +91,11 @@ def save_profile(path: Path, order: Order, counts: Sequence[int] | None = None) 
     np.savez(path, **arrays)  # type: ignore[arg-type]  # its stubs take the names for options
 
 
-def write_profile(file: BinaryIO, counts: Counts) -> None:
-    """Pairs, hottest first, and their counts."""
-    order = np.array(hottest_first(counts), np.int32).reshape(-1, 2)
-    np.savez(file, pairs=order, counts=counts[order[:, 0], order[:, 1]])
+def write_profile(file: BinaryIO, counts: Counts, index: PackIndex, order: Order | None = None) -> None:
+    """Pairs, hottest first, their counts, and the model; of two alike the one that comes first in `order` (None: the default)."""
+    pairs = hottest_first(counts) if order is None else sorted(order, key=lambda pair: -counts[pair])
+    array = np.array(pairs, np.int32).reshape(-1, 2)
+    np.savez(file, pairs=array, counts=counts[array[:, 0], array[:, 1]], model=to_array(model_of(index)))
 
 
 def _read_pairs(path: Path, limit: int) -> Order:
@@ -93,16 +107,9 @@ def _read_pairs(path: Path, limit: int) -> Order:
 
 def _read(path: Path, name: str, limit: int, width: int | None) -> np.ndarray | None:
     """One array of the file, [n] or [n, width] whole numbers; None where it is not there."""
-    with InputFile(path) as file:
-        if file.size > 48 * limit + 4096:  # pairs of int64, and counts
-            raise PackError(f"{path} has {file.size:,} bytes, a profile of {limit:,} experts has at most {48 * limit + 4096:,}")
-        data = file.read(0, file.size)
-    try:
-        array = npz_member(data, name, 32 * limit + 4096)
-    except KeyError:
+    array = _member(path, name, limit, 32 * limit + 4096)
+    if array is None:
         return None
-    except ValueError as error:
-        raise PackError(f"{path} is no profile, or damaged: {error}") from None
     wanted = () if width is None else (width,)
     if array.shape[1:] != wanted or array.ndim != 1 + len(wanted) or array.dtype.kind not in "iu":
         form = "[n]" if width is None else f"[n, {width}]"
@@ -110,3 +117,18 @@ def _read(path: Path, name: str, limit: int, width: int | None) -> np.ndarray | 
             f"{path} is no profile: `{name}` has shape {list(array.shape)} and type {array.dtype}, {form} whole numbers are wanted"
         )
     return array
+
+
+def _member(path: Path, name: str, limit: int, most_bytes: int) -> np.ndarray | None:
+    """One array of a file that may list `limit` experts, as it stands; None where it is not there."""
+    most = 48 * limit + 4096 + MOST_BYTES  # pairs of int64, counts, and the model
+    with InputFile(path) as file:
+        if file.size > most:
+            raise PackError(f"{path} has {file.size:,} bytes, a profile of {limit:,} experts has at most {most:,}")
+        data = file.read(0, file.size)
+    try:
+        return npz_member(data, name, most_bytes)
+    except KeyError:
+        return None
+    except ValueError as error:
+        raise PackError(f"{path} is no profile, or damaged: {error}") from None

@@ -36,6 +36,7 @@ EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "stre
 REPLY, MISSED = "reply buffers", "missed experts"  # on a card: what a step computes in; experts of the file that it reads in place
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 DRAFTS, DRAFTED_ROWS, HISTORY = "state to take drafts back to", "drafted rows", "ids to draft from"
+EXCHANGE = "exchange buffer"  # one blob on its way from a slot to RAM, where experts change places
 SLOTS, BLOBS, ARENA, STAND_IN = "expert slots", "expert blobs", "slot arena", "stand-in for VRAM"
 
 
@@ -156,6 +157,7 @@ class Demand:
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
     draft_tokens: int = 0  # that a pass of decode verifies at most
     ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
+    exchange: bool = False  # experts change places between VRAM and RAM
 
 
 @dataclass(frozen=True)
@@ -184,10 +186,11 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     embedding = Share(EMBEDDING, embedding_bytes(pack))
     drafts, history = draft_parts(g, demand.draft_tokens), Share(HISTORY, demand.context * HISTORY_BYTES if demand.draft_tokens else 0)
     at_experts = _expert_rows(g, demand)
+    exchange = Share(EXCHANGE, pack.max_blob_bytes if demand.exchange else 0)
     if demand.device == "cpu":
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
-        kept = _some(streams, rows, *drafts, history)
+        kept = _some(streams, rows, *drafts, history, exchange)
         return Fixed((), (embedding, dense, *state, buffers, at_experts, *kept, stage, *start_parts(pack, demand.start)))
     dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
@@ -195,7 +198,7 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context))
     missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
-    of_ram = (embedding, *_some(*here, history), stage, missed, *start_parts(pack, demand.start))
+    of_ram = (embedding, *_some(*here, history, exchange), stage, missed, *start_parts(pack, demand.start))
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, pack.dense_bytes // 16))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
     return Fixed(

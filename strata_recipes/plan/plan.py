@@ -46,6 +46,15 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class AdaptPlan:
+    """While a reply is written, the hottest experts outside take places of the coldest slots."""
+
+    every: int  # tokens
+    swaps: int  # at most, each time
+    decay: float  # what earlier choices are worth of new ones, once each time
+
+
+@dataclass(frozen=True)
 class ExpertsPlan:
     """Experts by tier: the first `vram_slots` of the order in VRAM, the next `ram_blobs` in RAM, the rest in the file."""
 
@@ -58,6 +67,8 @@ class ExpertsPlan:
     file_io_threshold_bytes: int  # buffered while RAM available after the copy is at least this
     verify: bool
     ram_start: int | None = None  # RAM also holds the order's blobs from here to vram_slots (full_arena: 0); None: none of them
+    adapt: AdaptPlan | None = None  # None: every expert stays where the start put it
+    counted: bool = False  # what a reply's tokens choose is counted, to be kept as a profile
 
 
 @dataclass(frozen=True)

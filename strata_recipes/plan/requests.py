@@ -16,7 +16,7 @@ from strata_recipes.config.choices import (
     Source,
     Template,
 )
-from strata_recipes.config.schema import Config, Prefill
+from strata_recipes.config.schema import Adapt, Config, Prefill
 from strata_recipes.errors import ConfigError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
@@ -51,6 +51,9 @@ def unused(config: Config, machine: Machine, file_blobs: int, file_io: str) -> I
             yield f"hardware.gpu.{', '.join(stated)}: not used, as this PC has no GPU"
     if file_blobs == 0 and config.experts.file_io is not FileIo.auto:
         yield f"experts.file_io={config.experts.file_io.value} has nothing to read: no expert stays in the file"
+    if not config.experts.adapt.every:
+        for name in (name for name in ("swaps", "decay") if getattr(config.experts.adapt, name) != getattr(Adapt(), name)):
+            yield f"experts.adapt.{name}={getattr(config.experts.adapt, name):g} is not used: experts.adapt.every=0 leaves experts in place"
     if file_blobs and file_io == "direct":
         if config.prefill.direct is False:
             yield "prefill.direct=false is not used: experts.file_io=direct reads all past the page cache"

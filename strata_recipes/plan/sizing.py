@@ -94,6 +94,8 @@ def _shape(case: Case, chunk: int, context: int, start: StartDemand | None, kept
     device = "cpu" if case.machine.gpu is None else "cuda"
     demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits, start)
     demand = dataclasses.replace(demand, draft_tokens=draft_tokens(case.config.decode))
+    if case.config.experts.adapt.every:
+        demand = dataclasses.replace(demand, exchange=True)
     if kept is not None:
         demand = dataclasses.replace(demand, kept_tokens=min(kept.tokens, case.prompt_tokens), residuals=kept.residuals)
     if ahead:

@@ -15,9 +15,9 @@ def write_text(path: Path, text: str) -> None:
     write_binary(path, lambda file: file.write(to_utf8(text)))
 
 
-def write_binary(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it there."""
-    part = path.with_name(f".{path.name}.part")
+def write_binary(path: Path, write: Callable[[BinaryIO], object], remedy: str = "set results.root to a folder with room") -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it there. Two processes that write one file each have their own."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             write(file)
@@ -26,9 +26,7 @@ def write_binary(path: Path, write: Callable[[BinaryIO], object]) -> None:
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise FileError(
-            f"{path.name} cannot be written ({error.strerror or error}, errno {error.errno}): set results.root to a folder with room"
-        ) from error
+        raise FileError(f"{path.name} cannot be written ({error.strerror or error}, errno {error.errno}): {remedy}") from error
 
 
 def to_utf8(text: str) -> bytes:

@@ -98,7 +98,16 @@ def _decode(metrics: Metrics) -> list[Figure]:
     made = metrics.decode
     pace = _pace(made.tokens, made.seconds, made.tokens_per_s)
     hits = _hits((made.vram_hits, made.ram_hits, made.file_hits))
-    return _told("decode", [("written", pace), ("expert look-ups", hits), ("drafts", _drafts(made.drafted, made.accepted))])
+    moved = None if made.swaps is None else f"{made.swaps:,}" + ("" if made.swap_s is None else f" in {_seconds(made.swap_s)}")
+    return _told(
+        "decode",
+        [
+            ("written", pace),
+            ("expert look-ups", hits),
+            ("drafts", _drafts(made.drafted, made.accepted)),
+            ("experts moved into slots", moved),
+        ],
+    )
 
 
 def _drafts(drafted: int | None, accepted: int | None) -> str | None:

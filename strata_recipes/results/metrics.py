@@ -71,6 +71,8 @@ class DecodeMetrics:
     file_hits: int | None = None
     drafted: int | None = None  # tokens that were guessed and verified
     accepted: int | None = None  # of those, tokens of the reply
+    swaps: int | None = None  # experts that took another's slot while the reply was written; None where they stay in place
+    swap_s: float | None = None  # of `seconds`
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strata_recipes.tiers.cuda_slots import ALIGNMENT, CudaSlots
+from strata_recipes.tiers.cuda_slots import ALIGNMENT
 from strata_recipes.tiers.lookup import ExpertTiers
 
 
@@ -37,8 +37,7 @@ class AddressTable:
     def _found(self, layer: int, expert: int) -> tuple[int, bool]:
         tiers = self._tiers
         if (layer, expert) in tiers.vram:
-            assert isinstance(tiers.vram, CudaSlots), "addresses are of a card"
-            return tiers.vram.blob(layer, expert).address, True
+            return tiers.address(layer, expert) or 0, True
         if (layer, expert) not in tiers.ram:
             return 0, False
         found = tiers.card_address(tiers.ram.blob(layer, expert))

@@ -15,6 +15,8 @@ from strata_recipes.schedule.startup import Copy
 from strata_recipes.tiers.arena import Arena
 from strata_recipes.tiers.ledger import Ledger
 
+Pair = tuple[int, int]  # (layer, expert)
+
 
 class FilledTier(Protocol):
     """One memory's blobs as a start fills them: here, or on a card."""
@@ -40,6 +42,15 @@ class FilledTier(Protocol):
     def receive(self, layer: int, expert: int) -> AbstractContextManager[Bytes]:
         """Memory to read one blob into; it is in its place some time after the block, at the latest after `flush`."""
 
+    def room(self, layer: int, expert: int) -> int:
+        """Bytes of the place that one blob lies in: it may be smaller than its place."""
+
+    def read(self, layer: int, expert: int, out: Bytes) -> None:
+        """One blob into the first bytes of `out`, which are there when this returns."""
+
+    def replace(self, old: Pair, new: Pair, blob: Bytes) -> None:
+        """The place of `old`, which is then held no more, becomes that of `new`; its bytes are there when this returns."""
+
     def close(self) -> None: ...
 
 
@@ -53,6 +64,7 @@ class BlobTier:
         self, copies: Sequence[Copy], ledger: Ledger, budget: str, name: str, *, alignment: int, slice_bytes: int | None, poison: bool
     ) -> None:
         self._index = {(copy.layer, copy.expert): copy.index for copy in copies}
+        self._held = {(copy.layer, copy.expert): copy.num_bytes for copy in copies}
         sizes = [copy.num_bytes for copy in sorted(copies, key=lambda copy: copy.index)]
         self.num_bytes = sum(sizes)
         self._taken = ledger.take(budget, name, self.num_bytes)
@@ -70,7 +82,7 @@ class BlobTier:
 
     def place(self, layer: int, expert: int) -> Bytes:
         """Where one blob goes, to be written."""
-        return self._arena.place(self._index[layer, expert])
+        return self._arena.place(self._index[layer, expert])[: self._held[layer, expert]]
 
     def blob(self, layer: int, expert: int) -> Bytes:
         """The bytes of one blob, read-only like those of every tier: a kernel then compiles for one type."""
@@ -95,6 +107,22 @@ class BlobTier:
     def receive(self, layer: int, expert: int) -> Iterator[Bytes]:
         """The place itself."""
         yield self.place(layer, expert)
+
+    def room(self, layer: int, expert: int) -> int:
+        """Bytes of its place."""
+        return self._arena.place(self._index[layer, expert]).size
+
+    def read(self, layer: int, expert: int, out: Bytes) -> None:
+        """One blob, copied out."""
+        place = self.place(layer, expert)
+        np.copyto(out[: place.size], place)
+
+    def replace(self, old: Pair, new: Pair, blob: Bytes) -> None:
+        """`new` where `old` was. Interrupted, neither is here: nobody finds bytes that are half the one and half the other."""
+        index = self._index.pop(old)
+        del self._held[old]
+        np.copyto(self._arena.place(index)[: blob.size], blob)
+        self._index[new], self._held[new] = index, blob.size
 
     @property
     def slices(self) -> list[Bytes]:

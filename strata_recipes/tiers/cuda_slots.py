@@ -15,6 +15,7 @@ from strata_recipes.files.source import Bytes
 from strata_recipes.plan.budget import SLOTS
 from strata_recipes.schedule.startup import Copy
 from strata_recipes.tiers.arena import SLICE_BYTES
+from strata_recipes.tiers.blobs import Pair
 from strata_recipes.tiers.cuda_memory import LockedBuffer, Locks, Note, tensor_of
 from strata_recipes.tiers.ledger import Ledger
 
@@ -38,7 +39,8 @@ class CudaSlots:
         self._device = device
         self._locks = locks
         self._stream = torch.cuda.Stream(device)
-        self._places: dict[tuple[int, int], torch.Tensor] = {}
+        self._places: dict[Pair, torch.Tensor] = {}
+        self._rooms: dict[Pair, torch.Tensor] = {}  # the whole slot, of which a smaller blob that came later takes the first bytes
         self._slices: list[torch.Tensor] = []
         self._bounce: list[tuple[AlignedBuffer, torch.cuda.Event]] = []
         self._turn = 0
@@ -98,9 +100,35 @@ class CudaSlots:
         self.write(layer, expert, view)
         sent.record(self._stream)
 
+    def room(self, layer: int, expert: int) -> int:
+        """Bytes of its slot."""
+        return self._rooms[layer, expert].numel()
+
+    def read(self, layer: int, expert: int, out: Bytes) -> None:
+        """One blob, copied down; kernels that read it meanwhile change nothing."""
+        place = self._places[layer, expert]
+        with torch.cuda.stream(self._stream):
+            tensor_of(out[: place.numel()]).copy_(place, non_blocking=True)
+        self._stream.synchronize()
+
+    def replace(self, old: Pair, new: Pair, blob: Bytes) -> None:
+        """`new` where `old` was.
+
+        All that was launched, on whatever stream, is done before the slot changes: it may read the slot, and the host memory that
+        an exchange writes next (kernels read page-locked RAM, the ring copies from it). The copy is done when this returns: what is
+        launched from then on finds it, on whatever stream, and `blob` may change.
+        """
+        torch.cuda.synchronize(self._device)
+        room = self._rooms.pop(old)
+        del self._places[old]
+        with torch.cuda.stream(self._stream):
+            room[: blob.size].copy_(tensor_of(blob), non_blocking=True)
+        self._stream.synchronize()
+        self._places[new], self._rooms[new] = room[: blob.size], room
+
     def close(self) -> None:
         self.flush()
-        self._places, self._slices = {}, []
+        self._places, self._rooms, self._slices = {}, {}, []
         torch.cuda.empty_cache()
         self._taken.give_back()
 
@@ -113,7 +141,7 @@ class CudaSlots:
                 break
             at = 0
             for copy in run:
-                self._places[copy.layer, copy.expert] = part[at : at + copy.num_bytes]
+                self._places[copy.layer, copy.expert] = self._rooms[copy.layer, copy.expert] = part[at : at + copy.num_bytes]
                 at += _rounded(copy.num_bytes)
             done += len(run)
         if done < len(todo):

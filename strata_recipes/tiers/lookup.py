@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from strata_recipes.files.pace import Pace
 from strata_recipes.files.source import Bytes
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.tiers.blobs import BlobTier
+from strata_recipes.tiers.blobs import BlobTier, Pair
 from strata_recipes.tiers.cuda_memory import LockedSlices
 from strata_recipes.tiers.cuda_slots import CudaSlots, Slot
 from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier, Visit
@@ -61,6 +61,7 @@ class ExpertTiers:
         self._file = file
         self._check_blob = check
         self._readers = ThreadPoolExecutor(COPIES_AT_ONCE, "expert-copy")  # starts no thread before its first work
+        self._moved: dict[Pair, None] = {}
 
     def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes | Slot]]:
         """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step. On a card: its slot."""
@@ -105,6 +106,36 @@ class ExpertTiers:
             pairs = {(la, ex) for la in range(g.num_layers) for ex in range(g.num_experts) if not self._resident(la, ex)}
         return sum(self.index.layers[layer].stride for layer, _ in pairs)
 
+    @contextmanager
+    def from_file(self, layer: int, expert: int) -> Iterator[Bytes]:
+        """One blob of the file, that is about to move; valid in the block. No look-up, but its bytes count as read."""
+        with closing(self._visit(layer, [expert])) as visit:
+            blob = visit.next_blob()
+            self.counters.file_bytes += self.index.layers[layer].stride
+            if self._check_blob:
+                self._check_blob(layer, expert, blob)
+            yield blob
+
+    def up(self, num_bytes: int) -> AbstractContextManager[None]:
+        """The link that a blob of RAM passes on its way to a slot, where one is stood in for."""
+        return self._up.passing(num_bytes) if self._up else nullcontext()
+
+    def moved(self, *pairs: Pair) -> None:
+        """Records that these lie elsewhere now."""
+        self._moved.update(dict.fromkeys(pairs))
+
+    def take_moves(self) -> list[Pair]:
+        """(layer, expert) of what lies elsewhere since the last call, each once: a table of addresses is to be told before it is used."""
+        moved, self._moved = list(self._moved), {}
+        return moved
+
+    def address(self, layer: int, expert: int) -> int | None:
+        """Where the blob is now: its slot on the card, or its place in RAM (a card reads it there if it is page-locked); None: the file."""
+        if (layer, expert) in self.vram:
+            blob = self.vram.blob(layer, expert)
+            return blob.address if isinstance(blob, Slot) else int(blob.ctypes.data)
+        return int(self.ram.place(layer, expert).ctypes.data) if (layer, expert) in self.ram else None
+
     def will_need(self, offset: int, num_bytes: int) -> None:
         """Has the kernel read a range of the file ahead, where experts are read through a mapping."""
         if isinstance(self._file, MappedTier):
@@ -146,7 +177,7 @@ class ExpertTiers:
         if (layer, expert) in self.ram:
             self.counters.ram_hits += 1
             self.counters.staged_bytes += self.index.layers[layer].blob_bytes
-            with self._up.passing(self.index.layers[layer].blob_bytes) if self._up else nullcontext():
+            with self.up(self.index.layers[layer].blob_bytes):
                 return self.ram.blob(layer, expert)
         blob = visit.next_blob()
         self.counters.file_hits += 1

@@ -24,7 +24,8 @@ class Blobs(Protocol):
 
 
 class Ring:
-    """`num_slots` places of `slot_bytes`. `stays(layer, expert)`: its host bytes do not move, so their copy need not be waited for."""
+    """`num_slots` places of `slot_bytes`. `stays(layer, expert)`: its host bytes do not move before all that was launched is done, so
+    their copy need not be waited for."""
 
     def __init__(self, num_slots: int, slot_bytes: int, device: torch.device, stays: Callable[[int, int], bool]) -> None:
         self._half = num_slots // 2

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.config.choices import Arithmetic, Device, Draft, ExpertsMode, FileIo, KvFormat, Order, Residuals
-from strata_recipes.config.schema import Config, Model, Startup
+from strata_recipes.config.schema import Adapt, Config, Model, Startup
 from strata_recipes.decide import build_plan
 from strata_recipes.engine.session import Session
 from strata_recipes.machine.facts import Cpu, Drive, Gpu, Machine
@@ -64,6 +64,7 @@ def plan_for(
     device: str = "auto",
     draft: str = "none",
     draft_tokens: int | str = "auto",
+    adapt: Adapt | None = None,
 ) -> Plan:
     config = Config(startup=startup or Startup())
     config.experts.mode, config.experts.slots, config.experts.file_io = ExpertsMode(mode), slots, FileIo(file_io)
@@ -71,6 +72,7 @@ def plan_for(
     config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
     config.prefill.order, config.prefill.super_chunk, config.prefill.residuals = Order(order), super_chunk, Residuals(residuals)
     config.prefill.prefetch, config.prefill.direct = prefetch, direct
+    config.experts.adapt = adapt or Adapt()
     config.compute.arithmetic, config.compute.device = Arithmetic(arithmetic), Device(device)
     config.decode.draft, config.decode.draft_tokens = Draft(draft), draft_tokens
     config.prefill.direct_min, config.prefill.warm = direct_min, warm

@@ -37,8 +37,8 @@ def following(pack: Pack, plan: Plan, ids: NDArray[Any], steps: Sequence[Sequenc
     found = []
     with Session(plan, pack) as session:
         session.prompt(ids)
-        assert session._state is not None
-        stepper = session._stepper(session._state)
+        assert session._state is not None and session._replies is not None
+        stepper = session._replies.stepper(session._state)
         assert isinstance(stepper, TokenStepper)
         for step in steps:
             found.append(stepper.step(step).copy())
