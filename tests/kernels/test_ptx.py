@@ -9,6 +9,7 @@ import pytest
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.decode_experts import argmax_kernel, combine_kernel, pair_kernel, route_kernel
 from kernels_numba.gpu.delta_chunks import delta_kernel
+from kernels_numba.gpu.dense_matvec import cut, dense_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
@@ -144,6 +145,20 @@ def test_the_route_loads_all_its_scores_before_it_branches(experts: int, count: 
     assert "bra" not in text[: text.index("redux.sync")]
     assert "redux.sync.max.u32" in text and "redux.sync.min.u32" in text and "red.global.add.s32" in text
     assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_the_dense_matvec_keeps_its_sums_in_registers_and_halves_its_shuffles(capability: tuple[int, int]) -> None:
+    text = ptx(dense_kernel("Q8_0", cut(2560, 16_384), 1, 2, True), capability)
+    assert "ld.global.nc.v2.u32" in text and "ld.global.nc.v4" in text  # eight codes, four values of x
+    assert text.count("shfl.sync.bfly") == 2 + 1 + 1 + 1 + 1  # of four sums
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_no_dense_matvec_has_anything_in_local_memory(name: str) -> None:
+    rows = 8 if name in ("F32", "Q8_0") else 1  # eight rows take seconds to compile
+    assert ".local" not in ptx(dense_kernel(name, cut(2560, 16_384), rows, 1, False), (9, 0))
 
 
 def test_a_tokens_small_kernels_divide_by_constants_and_load_ahead() -> None:
