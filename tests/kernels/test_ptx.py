@@ -10,6 +10,7 @@ from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.decode_experts import argmax_kernel, combine_kernel, pair_kernel, route_kernel
 from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
+from kernels_numba.gpu.dense_matvec import cut, dense_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
@@ -173,3 +174,17 @@ def test_the_index_of_decode_keeps_its_keys_in_registers_for_all_rows(capability
     assert text.count("ld.global.nc.v4.f32") == 16 + 4 * 8  # of the keys, and of the queries
     for kernel in (scores_at_kernel(4, 128, 4), append_kernel(128, 32, 4, 4), queries_kernel(128, 32), select_kernel(4, 1024, True)):
         assert ".local" not in ptx(kernel, capability)
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_the_dense_matvec_keeps_its_sums_in_registers_and_halves_its_shuffles(capability: tuple[int, int]) -> None:
+    text = ptx(dense_kernel("Q8_0", cut(2560, 16_384), 1, 2, True), capability)
+    assert "ld.global.nc.v2.u32" in text and "ld.global.nc.v4" in text  # eight codes, four values of x
+    assert text.count("shfl.sync.bfly") == 2 + 1 + 1 + 1 + 1  # of four sums
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_no_dense_matvec_has_anything_in_local_memory(name: str) -> None:
+    rows = 8 if name in ("F32", "Q8_0") else 1  # eight rows take seconds to compile
+    assert ".local" not in ptx(dense_kernel(name, cut(2560, 16_384), rows, 1, False), (9, 0))
