@@ -5,22 +5,44 @@ Rows are float32, or 8-bit where the arithmetic is q8 and the matrix is stored q
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from strata_recipes.model.reply_buffers import ReplyBuffers
-from strata_recipes.model.stored_matrix import PLAIN, StoredMatrix, StoredPart
+from strata_recipes.model.stored_matrix import PLAIN, StoredPart
+
+
+class Stored(Protocol):
+    """A matrix as it is stored."""
+
+    @property
+    def parts(self) -> Sequence[StoredPart]: ...
+    @property
+    def compute(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class StoredVector:
+    """One row of float32, which is never rounded."""
+
+    data: Tensor
+    compute: str = "f32"
+
+    @property
+    def parts(self) -> tuple[StoredPart]:
+        return (StoredPart(self.data.view(-1).view(torch.uint8), "F32", 1, self.data.numel()),)
 
 
 class Projection:
     """x W^T over the parts of one or more matrices, their rows one under the other; parts of one format go in one launch."""
 
-    def __init__(self, ops: Any, buffers: ReplyBuffers, *matrices: StoredMatrix, beside: str = "") -> None:
+    def __init__(self, ops: Any, buffers: ReplyBuffers, *matrices: Stored, beside: str = "") -> None:
         """`beside`: "side_" for what runs beside the others, and rounds its rows in buffers of its own."""
         self._ops, self._buffers, self._beside = ops, buffers, beside
         self._parts = [part for matrix in matrices for part in matrix.parts]

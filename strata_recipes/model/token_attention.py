@@ -36,7 +36,8 @@ class TokenAttention:
         b, g, state, ops, index = self._b, self._g, self._state, self._ops, self._at.indexer
         frequencies, position, queries = self._at.rope.frequencies, b["position"], b["index_queries"]
         self._index_input(b["x"], b["index"], stream)
-        ops.index_append(b["index"], 0, state.pending, state.blocks, index.k_norm, g.norm_eps, frequencies, position, stream)
+        keys = state.pending, state.blocks, g.index_block
+        ops.index_append(b["index"], 0, *keys, index.k_norm, g.norm_eps, frequencies, position, stream)
         ops.index_queries(b["index"], g.indexer_dim, index.q_norm, g.norm_eps, frequencies, position, queries, stream)
         ops.index_scores_at(queries, state.blocks, g.index_block, index.num_selected, position, b["index_scores"], stream)
         ops.select_blocks_at(b["index_scores"], g.index_block, position, b["chosen"], stream)

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strata_recipes.model.projection import Projection, eight_bit
+from strata_recipes.model.projection import Projection, StoredVector, eight_bit
 from strata_recipes.model.reply_buffers import ReplyBuffers
 from strata_recipes.model.router import Router
 from strata_recipes.model.shared_expert import SharedExpert
-from strata_recipes.model.stored_matrix import PLAIN, StoredMatrix, StoredPart
+from strata_recipes.model.stored_matrix import PLAIN
 from strata_recipes.pack.index import LayerExperts
 
 
@@ -26,8 +26,7 @@ class TokenExperts:
         self._scores = Projection(ops, buffers, router.scores)
         self._shared_input, self._shared_down = (Projection(ops, buffers, m, beside="side_") for m in (shared.input, shared.down))
         gate = shared.gate
-        part = StoredPart(gate.view(torch.uint8), "F32", 1, gate.numel())
-        self._shared_gate = Projection(ops, buffers, StoredMatrix([part], "f32", None))
+        self._shared_gate = Projection(ops, buffers, StoredVector(gate))
         rows, top_k = buffers["weights"].shape
         numbers = torch.arange(rows * top_k, dtype=torch.int32, device=gate.device)
         self._token_of, self._own = (numbers // top_k)[:, None].contiguous(), numbers[:, None].contiguous()

@@ -10,7 +10,7 @@ import math
 from strata_recipes.pack.index import Geometry
 
 ALIGNMENT = 256
-KEYS_AT_ONCE = 128  # of a row's keys that one block of threads reads
+KEYS_AT_ONCE = 32  # of a row's keys that one block of threads reads
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # by name: numpy dtype, shape
 
 
@@ -29,7 +29,7 @@ def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
         "read": (rows, value), "gated": (rows, value),
         "heads": (rows, 2 * query + 2 * g.kv_heads * g.head_dim), "query": (rows, g.query_heads, g.head_dim), "attended": (rows, query),
         "index": (rows, (1 + g.indexer_heads) * g.indexer_dim), "index_queries": (rows, g.indexer_heads, g.indexer_dim),
-        "index_scores": (rows, blocks), "partial": (partial_values(g, rows),),
+        "index_scores": (rows, blocks), "partial": (partial_values(g, rows, context),),
         "scores": (rows, g.num_experts), "weights": (rows, g.top_k), "gate_up": (chosen, 2 * g.expert_width),
         "gate": (chosen, 1, g.expert_width), "other": (chosen, 1, g.expert_width), "hidden": (chosen, g.expert_width),
         "y": (chosen, 1, g.hidden),
@@ -47,9 +47,9 @@ def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
     return {name: ("float32", shape) for name, shape in floats.items()} | whole
 
 
-def partial_values(g: Geometry, rows: int) -> int:
+def partial_values(g: Geometry, rows: int, context: int) -> int:
     """Of attention that is read in ranges of keys: each range's sum, largest score and weight."""
-    ranges = -(-(g.index_budget + g.index_block) // KEYS_AT_ONCE)
+    ranges = -(-min(context, g.index_budget + g.index_block - 1) // KEYS_AT_ONCE)
     return rows * g.query_heads * ranges * (g.head_dim + 2)
 
 
