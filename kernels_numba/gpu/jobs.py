@@ -12,7 +12,7 @@ MAX_ROWS = 8  # rows of x that one launch multiplies with a matrix at once
 
 @dataclass(frozen=True)
 class Jobs:
-    """`table`: int64 [J] on the device, each the address of a blob, a multiple of 16, in VRAM or page-locked host memory.
+    """`table`: int64 [J] on the device, each the address of a blob, a multiple of 16, in VRAM or page-locked host memory; 0: no job.
 
     `rows`: int32 [J, S] on the device, the rows of x that job j multiplies; -1 where a slot has none. `offset`: of the matrix in
     its blob, in bytes, a multiple of 2. One dense matrix for R rows is J = 1, S = R; an expert a job is the mixture.

@@ -30,7 +30,8 @@ _warp_sum = lane_sum(32)
 def matvec(x: Any, jobs: Jobs, format_name: str, num_outs: int, out: Any, planar: bool = False, stream: int = 0) -> None:
     """out[j, s] = W_j x[rows[j, s]]: x float32 [R, K], 16-byte aligned; W_j [num_outs, K] at jobs.table[j] + jobs.offset.
 
-    out: float32 [J, S, num_outs]; slots without a row are left as they were. Each sum errs by at most K / 32 + 13 roundings.
+    out: float32 [J, S, num_outs]; slots without a row, and jobs whose table entry is 0, are left as they were. Each sum errs by at
+    most K / 32 + 13 roundings.
     """
     width = int(x.shape[1])
     FORMATS[format_name].row_bytes(width)
@@ -65,8 +66,10 @@ def _parts(format_name: str, num_outs: int, width: int, rows: int, planar: bool,
         sums = cuda.local.array(rows, np.float32)
         for r in range(rows):
             sums[r] = _ZERO
-        if job < jobs:
-            base = load_long(table + job * 8) + offset
+        place = load_long(table + min(job, jobs - 1) * 8)
+        held = job < jobs and place != 0
+        if held:
+            base = place + offset
             for i in range(lane, parts, 32):
                 block = n * blocks_a_row + (0 if is_float else i >> shift)
                 part = i if is_float else i & ((1 << shift) - 1)
@@ -79,7 +82,7 @@ def _parts(format_name: str, num_outs: int, width: int, rows: int, planar: bool,
                         sums[r] = fused(v[7], b[3], fused(v[6], b[2], fused(v[5], b[1], fused(v[4], b[0], low))))
         for r in range(rows):
             total = _warp_sum(sums[r])
-            if lane == 0 and job < jobs and first + r < slots and load_int(row_table + (job * slots + first + r) * 4) >= 0:
+            if lane == 0 and held and first + r < slots and load_int(row_table + (job * slots + first + r) * 4) >= 0:
                 store_float(out + ((job * slots + first + r) * num_outs + n) * 4, total)
 
     return matvec_parts
@@ -95,13 +98,15 @@ def _singles(format_name: str, num_outs: int, width: int, rows: int) -> Callable
         unit = np.int64(cuda.blockIdx.x) * _WARPS + (cuda.threadIdx.x >> 5)
         job = unit // num_outs
         n = unit - job * num_outs
+        place = load_long(table + min(job, jobs - 1) * 8)
+        held = job < jobs and place != 0
         for r in range(rows):
             total = _ZERO
             row = np.int64(-1)
-            if job < jobs and first + r < slots:
+            if held and first + r < slots:
                 row = np.int64(load_int(row_table + (job * slots + first + r) * 4))
             if row >= 0:
-                base = load_long(table + job * 8) + offset + n * (width * size)
+                base = place + offset + n * (width * size)
                 for i in range(lane, width, 32):
                     total = fused(widen(load(base + i * size)), load_float(x + (row * width + i) * 4), total)
             total = _warp_sum(total)

@@ -50,7 +50,8 @@ def matvec_q8(
 ) -> None:
     """out[j, s] = W_j x[rows[j, s]] with x = codes * scales: codes int8 [R, K], scales float32 [R, K / 32], of quantize_rows.
 
-    W_j [num_outs, K] at jobs.table[j] + jobs.offset; out float32 [J, S, num_outs], slots without a row left as they were.
+    W_j [num_outs, K] at jobs.table[j] + jobs.offset; out float32 [J, S, num_outs], slots without a row, and jobs whose table entry
+    is 0, left as they were.
     K is a multiple of 32; each output errs by at most (K / 16 + 8) roundings of its terms.
     """
     width = int(codes.shape[1])
@@ -144,7 +145,10 @@ def matvec_q8_kernel(format_name: str, shape: Shape, planar: bool, alignment: in
         thread = cuda.threadIdx.x
         job = np.int64(cuda.blockIdx.x) // tiles
         start = (np.int64(cuda.blockIdx.x) - job * tiles) * tile
-        base = load_long(table + job * 8) + offset
+        place = load_long(table + job * 8)
+        if place == 0:
+            return
+        base = place + offset
         for i in range(thread, row_groups, _THREADS):
             r = i // groups
             g = i - r * groups

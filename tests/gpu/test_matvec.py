@@ -92,6 +92,21 @@ def test_a_nan_in_a_row_shows() -> None:
         assert np.isnan(out[0, 1]).all()
 
 
+@pytest.mark.parametrize(("name", "width"), [("Q2_0", 256), ("F16", 37)])
+def test_a_job_without_a_matrix_leaves_its_outputs(name: str, width: int) -> None:
+    x, made, jobs = rows_of(2, width), blobs(name, 3, 5, width, False, offset=16), np.array([[0], [1], [1]], np.int32)
+    table = to_host(made.table).copy()
+    table[[0, 2]] = 0
+    some = Blobs(made.device, to_device(table), made.values)
+    outs = [(run(x, some, jobs, name, 5, False, 16), run(x, made, jobs, name, 5, False, 16))]
+    if name == "Q2_0":
+        codes, scales = reference_ops.quantize_rows(x)
+        outs.append((run_q8(codes, scales, some, jobs, name, 5, False, 16), run_q8(codes, scales, made, jobs, name, 5, False, 16)))
+    for out, whole in outs:
+        assert (out[[0, 2]] == UNTOUCHED).all()
+        assert (out[1].view(np.uint32) == whole[1].view(np.uint32)).all() and (out[1] != UNTOUCHED).all()
+
+
 def test_nothing_to_do_launches_nothing() -> None:
     made, x = blobs("Q2_0", 1, 3, 256, True), rows_of(1, 256)
     assert run(x, made, np.empty((1, 0), np.int32), "Q2_0", 3, True, 0).shape == (1, 0, 3)
