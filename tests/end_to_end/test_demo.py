@@ -72,6 +72,28 @@ def test_every_experts_mode_gives_the_same_identity(inside: Strata) -> None:
     assert len(found) == 1
 
 
+def test_drafts_change_no_token_and_are_told(inside: Strata) -> None:
+    """The story repeats itself, so that some guesses are right."""
+    plain, drafted = inside(root="plain"), inside("decode.draft=suffix", root="drafted")
+    assert plain.code == drafted.code == 0, drafted.err
+    assert plain.json("identity.json") == drafted.json("identity.json")
+    assert plain.json("metrics.json")["decode"]["drafted"] == 0
+    found = drafted.json("metrics.json")["decode"]
+    assert 0 < found["accepted"] < found["drafted"]
+    passes = found["tokens"] - 1 - found["accepted"]
+    line = f"drafted {found['drafted']} tokens, {found['accepted']} of them right"
+    log = (drafted.folder / "run.log").read_text()
+    assert line in log and f"%): {passes} passes over the layers" in log
+    assert f"{found['accepted']} of {found['drafted']} guessed tokens were right" in drafted.out
+    assert "drafted" not in (plain.folder / "run.log").read_text()
+
+
+def test_the_models_own_guesses_are_a_known_name_and_refused(inside: Strata) -> None:
+    done = inside("decode.draft=mtp")
+    assert done.code == 2 and not done.folders
+    assert "decode.draft=mtp is not built in this version: use decode.draft=suffix, or none" in done.last_line
+
+
 def test_another_pc_is_emulated_and_said_so(inside: Strata) -> None:
     done = inside("hardware=rtx3060_6gb", "decode.max_new_tokens=2")
     assert done.code == 0, done.err

@@ -136,6 +136,14 @@ def test_layers_of_many_formats_write_the_oracles_tokens(mixed: Pack, guessing: 
     assert result.tokens == tuple(stored["tokens"]) and result.figures.accepted > 9
 
 
+@pytest.mark.parametrize("arithmetic", ["bf16", "f16", "q8"])
+def test_narrower_arithmetic_rounds_a_row_alone(arithmetic: str, tiny: Pack, guessing: Callable[..., None]) -> None:
+    plain = generated(drafting(plan_for(tiny, new=24, arithmetic=arithmetic)), tiny, GREEDY["ids"])
+    guessing([*plain.tokens, *range(9)])
+    found = generated(drafting(plan_for(tiny, new=24, arithmetic=arithmetic, draft="suffix", draft_tokens=6)), tiny, GREEDY["ids"])
+    assert found.tokens == plain.tokens and 0 < found.figures.accepted < found.figures.drafted
+
+
 @pytest.mark.parametrize("part", ["p0", "p1", "p2"])
 def test_a_story_repeats_itself_and_is_the_oracles(part: str, story: Pack) -> None:
     """With guesses from its own text."""

@@ -60,7 +60,12 @@ PREFILL = st.one_of(st.just(["prefill=chunked"]), LAYER_MAJOR.map(lambda more: [
     lambda words: [*words, "prefill.chunk=8"]
 )
 DECODE = st.sampled_from(
-    [["decode=greedy"], ["decode=sample", "decode.top_k=1"], ["decode=sample", "decode.temperature=0", "decode.seed=3"]]
+    [
+        ["decode=greedy"],
+        ["decode=greedy", "decode.draft=suffix"],
+        ["decode=sample", "decode.top_k=1"],
+        ["decode=sample", "decode.temperature=0", "decode.seed=3", "decode.draft=suffix", "decode.draft_tokens=7"],
+    ]
 )
 OTHERS = some(kv__max_context=[64, 200], results__logits=["last", "all"], emulate__links=["throttle"])
 CONFIGS = st.tuples(HARDWARE, EXPERTS, MORE_EXPERTS, STARTUP, PREFILL, DECODE, OTHERS).map(_joined)

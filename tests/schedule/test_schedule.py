@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strata_recipes.schedule.prefill import Half, chunked_visits, chunks, layer_major_visits
+from strata_recipes.schedule.prefill import Half, chunked_visits, chunks, layer_major_visits, step_visits
 from strata_recipes.schedule.startup import batches, default_order, layers, startup_schedule
 from tests.plan.cases import small_index
 
@@ -73,6 +73,16 @@ def test_every_placed_blob_is_copied_once(slots: int, blobs: int) -> None:
         assert offsets == sorted(offsets)  # file order
         assert [c.index for c in copies] == list(range(len(copies)))
         assert all((c.offset, c.num_bytes) == (pack.offset(c.layer, c.expert), pack.layers[c.layer].blob_bytes) for c in copies)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8])
+def test_a_step_of_decode_is_one_mixer_visit_a_token_and_one_experts_visit_a_layer(rows: int) -> None:
+    visits = list(step_visits(3, 40, rows))
+    assert [(v.layer, v.start, v.stop) for v in visits if v.half is Half.experts] == [(layer, 40, 40 + rows) for layer in range(3)]
+    for layer in range(3):
+        spans = [(v.start, v.stop) for v in visits if v.layer == layer]
+        assert spans == [(at, at + 1) for at in range(40, 40 + rows)] + [(40, 40 + rows)]
+    assert [v.layer for v in visits] == sorted(v.layer for v in visits)
 
 
 @given(st.integers(0, 96), st.integers(1, 100), st.integers(1, 1 << 22))
