@@ -154,7 +154,7 @@ class Adapt:
     """While a reply is written, the hottest experts outside take the places of the coldest in VRAM slots."""
 
     every: int = leaf("count", 0)  # tokens of a reply; 0: every expert stays where the start put it
-    swaps: int = leaf("count", 8, low=1)  # at most, each time
+    swaps: int = leaf("count", 32, low=1)  # at most, each time
     decay: Number = leaf("share", 0.9)  # what earlier choices are worth of new ones, once each time
 
 

@@ -85,5 +85,6 @@ def adapting(plan: Plan, tiers: ExpertTiers, order: Sequence[Pair], opened: Exit
     if num_bytes:
         buffer = tiers.vram.buffer(num_bytes, SPARE_ALIGNMENT)
         opened.callback(buffer.close)
+        opened.callback(tiers.vram.flush)  # no copy is under way to the buffer that is given back next
         spare = buffer.bytes
     return Adapting(tiers, order, asked, spare)

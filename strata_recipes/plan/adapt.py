@@ -6,7 +6,7 @@ from strata_recipes.config.schema import Adapt
 from strata_recipes.plan.budget import EXCHANGE
 from strata_recipes.plan.experts import Placement
 from strata_recipes.plan.plan import AdaptPlan, Budget, Decision
-from strata_recipes.units import mib
+from strata_recipes.units import gib
 
 NOTE = "predicted hits are those of the places at the start: what experts.adapt changes of them is not predicted"
 
@@ -29,7 +29,7 @@ def plan_adapt(asked: Adapt, place: Placement, ram: Budget) -> tuple[AdaptPlan |
         return None, None
     if reason := why_not(place):
         return None, Decision("experts.adapt.every", 0, f"{asked.every} was asked for, and nothing can move: {reason}")
-    through = f"through a buffer of {mib(held)}" if (held := ram.part(EXCHANGE)) else "for what they leave to the file"
+    through = f"through a buffer of {gib(held)}" if (held := ram.part(EXCHANGE)) else "for what they leave to the file"
     because = (
         f"stated: every {asked.every} tokens of a reply up to {asked.swaps} of the {place.ram_blobs + place.file_blobs:,} experts outside "
         f"take the coldest of {place.vram_slots:,} slots, {through}; earlier choices count {asked.decay:g} times as much each time"

@@ -52,28 +52,51 @@ def hotter(heat: NDArray[np.float64], rank: NDArray[np.int64], places: Places, m
 
     And whose own blob fits the place that the other leaves in RAM. `places` may change with each swap once it is taken.
     """
-    out_layers, out_experts = np.nonzero(places.vram)
-    cold = np.lexsort((-rank[out_layers, out_experts], heat[out_layers, out_experts]))
-    out_layers, out_experts = out_layers[cold], out_experts[cold]
-    out_heat, room, out_bytes = heat[out_layers, out_experts], places.vram[out_layers, out_experts], places.blob_bytes[out_layers]
-    stays, free = places.ram[out_layers, out_experts] > 0, np.ones(out_heat.size, bool)
+    slots = _Slots(heat, rank, places)
     hopeless: set[tuple[int, int]] = set()  # sizes that a hotter one found no slot for
-    for came in _hot(heat, rank, places, out_heat[0] if out_heat.size else np.inf):
+    for came in _hot(heat, rank, places, slots.coldest):
         sizes = int(places.blob_bytes[came[0]]), int(places.ram[came])
         if sizes in hopeless:
             continue
-        fits = free & (out_heat + MARGIN < heat[came]) & (room >= sizes[0])
-        if sizes[1]:
-            fits &= stays | (out_bytes <= sizes[1])
-        if not fits.any():
+        went = slots.take(heat[came] - MARGIN, *sizes)
+        if went is None:
             hopeless.add(sizes)
             continue
-        at = int(fits.argmax())
-        free[at] = False
-        yield Swap(came, (int(out_layers[at]), int(out_experts[at])))
+        yield Swap(came, went)
         most -= 1
         if not most:
             return
+
+
+class _Slots:
+    """The experts that have one, coldest first: each is taken once."""
+
+    def __init__(self, heat: NDArray[np.float64], rank: NDArray[np.int64], places: Places) -> None:
+        held = np.nonzero(places.vram)
+        cold = np.lexsort((-rank[held], heat[held]))
+        self._layers, self._experts = held[0][cold], held[1][cold]
+        at = self._layers, self._experts
+        self._heat, self._room, self._bytes = heat[at], places.vram[at], places.blob_bytes[self._layers]
+        self._stays = places.ram[at] > 0
+        self._free = np.ones(cold.size, bool)
+        self._first = 0  # that may be free
+
+    @property
+    def coldest(self) -> float:
+        return float(self._heat[0]) if self._heat.size else np.inf
+
+    def take(self, below: float, num_bytes: int, left: int) -> Pair | None:
+        """The coldest below this heat with room for so many bytes, whose own fit what is `left` in RAM (0: it is left to the file)."""
+        while self._first < self._free.size and not self._free[self._first]:
+            self._first += 1
+        for at in range(self._first, self._free.size):
+            if self._heat[at] >= below:
+                return None
+            fits = self._room[at] >= num_bytes and (not left or self._stays[at] or self._bytes[at] <= left)
+            if fits and self._free[at]:
+                self._free[at] = False
+                return int(self._layers[at]), int(self._experts[at])
+        return None
 
 
 class Exchange:

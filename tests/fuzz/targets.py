@@ -14,7 +14,7 @@ import numpy as np
 from strata_recipes.config.choices import Source
 from strata_recipes.config.compose import compose_config, resolved_yaml
 from strata_recipes.config.schema import Model
-from strata_recipes.pack.profile import load_profile, save_profile
+from strata_recipes.pack.profile import load_profile, save_profile, write_profile
 from strata_recipes.pack.reader import open_pack
 from strata_recipes.pack.sources import open_source
 from strata_recipes.pack.writer import build_pack
@@ -93,13 +93,26 @@ def _profile(folder: Path) -> dict[str, Target]:
     save_profile(path, [(la, ex) for la in range(4) for ex in range(24)])
     use, whole = lambda: load_profile(path, index), path.read_bytes()
     pairs = zipfile.ZipFile(path).read("pairs.npy")
-    return {"profile.npz": Target(path, whole, 1 << 20, use, 40), "profile pairs": Target(path, pairs, 200, use, 80, _zipped)}
+    with path.open("wb") as file:
+        write_profile(file, np.ones((4, 24), np.int64), index)
+    model = zipfile.ZipFile(path).read("model.npy")
+
+    def named(model: bytes) -> bytes:
+        return _zipped(pairs, model)
+
+    return {
+        "profile.npz": Target(path, whole, 1 << 20, use, 40),
+        "profile pairs": Target(path, pairs, 200, use, 80, _zipped),
+        "profile model": Target(path, model, 300, use, 80, named),
+    }
 
 
-def _zipped(pairs: bytes) -> bytes:
+def _zipped(pairs: bytes, model: bytes | None = None) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("pairs.npy", pairs)
+        if model is not None:
+            archive.writestr("model.npy", model)
     return buffer.getvalue()
 
 

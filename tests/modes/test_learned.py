@@ -48,7 +48,7 @@ def test_a_run_learns_and_the_next_begins_with_it(words: list[str], tmp_path: Pa
     told = json.loads((tmp_path / "results/run/again/metrics.json").read_text())["decode"]
     assert told["swaps"] >= 0 and told["vram_hits"] > 0
     plan = json.loads((tmp_path / "results/run/again/plan.json").read_text())
-    assert plan["experts"]["adapt"] == {"every": 4, "swaps": 8, "decay": 0.9}
+    assert plan["experts"]["adapt"] == {"every": 4, "swaps": 32, "decay": 0.9}
     assert any("experts.adapt" in note for note in plan["notes"]) and not any("names no model" in note for note in plan["notes"])
     assert not list(tmp_path.glob(".*.part"))
 

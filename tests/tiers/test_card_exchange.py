@@ -1,0 +1,115 @@
+"""Slots on a card, whose calls are stood in for here: the same swaps, every copy between two waits. gpu/test_exchange.py has the card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strata_recipes.files.aligned import AlignedBuffer
+from strata_recipes.schedule.startup import default_order, startup_schedule
+from strata_recipes.tiers import cuda_slots
+from strata_recipes.tiers.cuda_slots import CudaSlots
+from strata_recipes.tiers.exchange import Exchange, Places, Swap, hotter, ranks
+from strata_recipes.tiers.ledger import Ledger
+from strata_recipes.tiers.lookup import ExpertTiers
+from strata_recipes.tiers.ram import ram_blobs
+from strata_recipes.tiers.verify import tier_checksums
+from tests.tiers.small_pack import SmallPack
+from tests.tiers.test_lookup import mapped
+
+EVENTS: list[str] = []
+
+
+class FakeStream:
+    """Copies of the CPU are done at once; what is told is the order of calls."""
+
+    def __init__(self, *device: object) -> None:
+        EVENTS.append("made")
+
+    def wait_stream(self, other: object) -> None:
+        EVENTS.append("after")
+
+    def synchronize(self) -> None:
+        EVENTS.append("copied")
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    tensor_of = cuda_slots.tensor_of
+
+    def told(view: Any) -> torch.Tensor:
+        EVENTS.append("copy")
+        return tensor_of(view)
+
+    monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: FakeStream())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: EVENTS.append("all done"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1 << 30, 1 << 30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(cuda_slots, "tensor_of", told)
+    yield EVENTS
+    EVENTS.clear()
+
+
+class NoLocks:
+    """Nothing is page-locked here."""
+
+    def lock(self, view: object) -> bool:
+        return False
+
+
+def on_card(pack: SmallPack, slots: int, blobs: int) -> ExpertTiers:
+    schedule = startup_schedule(pack.index, default_order(pack.index), slots, blobs)
+    ledger = Ledger(10**6, 10**6)
+    vram = CudaSlots(schedule.fill, ledger, torch.device("cpu"), NoLocks(), print, 0)  # type: ignore[arg-type]
+    ram = ram_blobs(schedule.copy, ledger)
+    for pair in vram.pairs():
+        vram.write(*pair, pack.blobs[pair])
+    for pair in ram.pairs():
+        ram.place(*pair)[:] = pack.blobs[pair]
+    return ExpertTiers(pack.index, vram, ram, mapped(pack))
+
+
+def test_nothing_that_was_launched_sees_a_copy_and_all_that_follows_does(card: list[str], small_pack: SmallPack) -> None:
+    tiers, spare = on_card(small_pack, 6, 6), AlignedBuffer(small_pack.index.max_blob_bytes, 4096)
+    written: list[str] = []
+    replace = tiers.ram.replace
+
+    def told(*args: Any) -> None:
+        written.extend(card)
+        replace(*args)
+
+    tiers.ram.replace = told  # type: ignore[method-assign]
+    exchange = Exchange(tiers, spare.bytes)
+    card.clear()
+    exchange.swap(Swap((1, 3), (1, 1)))
+    assert card == written == ["copy", "copied", "all done", "copy", "copied"], "RAM is written when all else is done"
+    card.clear()
+    exchange.swap(Swap((1, 5), (1, 3)))  # from the file
+    assert card == ["all done", "copy", "copied"]
+    tiers.close()
+
+
+def test_random_traffic(card: list[str], small_pack: SmallPack) -> None:
+    tiers, spare = on_card(small_pack, 7, 6), AlignedBuffer(small_pack.index.max_blob_bytes, 4096)
+    exchange, places, rank = Exchange(tiers, spare.bytes), Places(tiers), ranks(default_order(small_pack.index), (3, 6))
+    addresses = sorted(str(tiers.address(*pair)) for pair in tiers.vram.pairs())
+    rng, swaps = np.random.default_rng(5), 0
+    while swaps < 1000:
+        for swap in hotter(rng.integers(0, 50, (3, 6)).astype(float), rank, places, 4):
+            exchange.swap(swap)
+            places.change(swap)
+            swaps += 1
+    vram, ram = tiers.vram.pairs(), tiers.ram.pairs()
+    assert len(vram) == 7 and len(ram) == 6 and not set(vram) & set(ram)
+    for tier in (tiers.vram, tiers.ram):
+        assert all(found == int(small_pack.checksums[layer, expert]) for layer, expert, found in tier_checksums(tier))
+    assert sorted(str(tiers.address(*pair)) for pair in vram) == addresses, "the same slots"
+    assert all(tiers.vram.room(*pair) >= small_pack.index.layers[pair[0]].blob_bytes for pair in vram)
+    tiers.close()
