@@ -98,6 +98,7 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
         best.file_io.value,
         place.file_bytes,
         best.ram.part(STAGE),
+        compute.device,
     )
     kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
     mtp = mtp_decision(pack, kv.format, kv.max_context)

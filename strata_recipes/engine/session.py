@@ -253,6 +253,7 @@ class Session:
         if warm is not None:
             waited = warm.wait()
             self.took = replace(self.took, kernels_s=waited)
+            torch._C._cuda_clearCublasWorkspaces()  # the thread's: ours takes as much again
             torch.cuda.empty_cache()  # what the warm-up took is given back before the prompt asks for other sizes
             self._hooks.log(f"kernels are compiled after {warm.seconds:.3f} s, {waited:.3f} s of them after the copies")
 

@@ -72,6 +72,7 @@ class CudaExperts:
         num_tokens, top_k = out.experts.shape
         ids, by_id = out.experts.sort(dim=1)
         weights = out.weights.gather(1, by_id)
+        del by_id  # a long prompt has millions of choices
         by_expert = torch.argsort(ids.flatten(), stable=True)
         places = torch.empty_like(by_expert, dtype=torch.int32)
         places[by_expert] = torch.arange(by_expert.numel(), dtype=torch.int32, device=ids.device)

@@ -53,7 +53,7 @@ class Indexer:
     def scores(self, queries: Tensor, blocks: Tensor) -> Tensor:
         """queries [T, index heads, dim] and blocks [n, dim] -> [T, n]: the sum over index heads of relu(query . key)."""
         dots = (queries.flatten(0, 1) @ blocks.t()).view(*queries.shape[:2], -1)
-        return torch.relu(dots).sum(1) / math.sqrt(self._dim)
+        return dots.relu_().sum(1).div_(math.sqrt(self._dim))  # in place: a card counts this memory
 
     def select(self, scores: Tensor, start: int) -> Tensor:
         """The blocks [T, num_selected], ascending, that queries at positions from `start` on read, given scores [T, n].

@@ -5,6 +5,7 @@ Allocated whole for the longest context, so that a plan can count it; plan/budge
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from strata_recipes.errors import ConfigError, ModelError
 from strata_recipes.pack.index import Geometry
 
+_ALIGNMENT = 256  # bytes, of every tensor
 KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 
 
@@ -65,9 +67,10 @@ class SequenceState:
     def __init__(self, g: Geometry, kv_format: str, max_context: int, device: torch.device | None = None) -> None:
         self.max_context = max_context
         dtype = kv_dtype(kv_format)
-        self.attention = {layer: _attention(g, dtype, max_context, device) for layer in g.attention_layers}
-        self.delta = {layer: _delta(g, device) for layer in range(g.num_layers) if not g.is_attention(layer)}
-        self.ngram = {layer: _ngram(g, device) for layer in g.ngram_layers}
+        pieces = _pieces(g, dtype, max_context, device)
+        self.attention = {layer: _attention(g, dtype, max_context, pieces) for layer in g.attention_layers}
+        self.delta = {layer: _delta(g, pieces) for layer in range(g.num_layers) if not g.is_attention(layer)}
+        self.ngram = {layer: _ngram(g, pieces) for layer in g.ngram_layers}
         self.delta_writes: dict[int, list[DeltaWrite]] = {}  # by layer: where there is a list, each single token joins it
         self._tokens = [0] * g.num_layers
         self._end_of_text = g.ngram_eos
@@ -83,7 +86,7 @@ class SequenceState:
 
     @property
     def num_bytes(self) -> int:
-        """Allocated bytes."""
+        """Bytes of its tensors."""
         states: list[AttentionState | DeltaState | NgramState] = [*self.attention.values(), *self.delta.values(), *self.ngram.values()]
         return sum(tensor.nbytes for state in states for tensor in vars(state).values())
 
@@ -111,22 +114,56 @@ class SequenceState:
         self._tokens = [num_tokens] * self.num_layers
 
 
-def _attention(g: Geometry, dtype: torch.dtype, max_context: int, device: torch.device | None) -> AttentionState:
+class _Pieces:
+    """Tensors cut out of one piece of memory: a card rounds up each allocation, up to 2 MiB for every layer's keys."""
+
+    def __init__(self, num_bytes: int, device: torch.device | None) -> None:
+        self._memory = torch.empty(num_bytes, dtype=torch.uint8, device=device)
+        self._end = 0
+
+    def cut(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+        begin, self._end = self._end, self._end + _padded(shape, dtype)
+        return self._memory[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
+
+
+def _padded(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    return -(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+
+
+def _attention_shapes(g: Geometry, max_context: int) -> tuple[tuple[int, ...], ...]:
+    """Of keys and values, and of index blocks and their pending keys."""
     cells = (g.kv_heads, max_context, g.head_dim)
-    return AttentionState(
-        torch.empty(cells, dtype=dtype, device=device),
-        torch.empty(cells, dtype=dtype, device=device),
-        torch.empty(-(-max_context // g.index_block), g.indexer_dim, device=device),
-        torch.empty(g.index_block, g.indexer_dim, device=device),
-    )
+    return cells, (-(-max_context // g.index_block), g.indexer_dim), (g.index_block, g.indexer_dim)
 
 
-def _delta(g: Geometry, device: torch.device | None) -> DeltaState:
+def _delta_shapes(g: Geometry) -> tuple[tuple[int, ...], ...]:
     channels = (2 * g.gdn_key_heads + g.gdn_value_heads) * g.gdn_head_dim
-    heads = g.gdn_value_heads, g.gdn_head_dim, g.gdn_head_dim
-    return DeltaState(torch.zeros(g.gdn_conv - 1, channels, device=device), torch.zeros(heads, device=device))
+    return (g.gdn_conv - 1, channels), (g.gdn_value_heads, g.gdn_head_dim, g.gdn_head_dim)
 
 
-def _ngram(g: Geometry, device: torch.device | None) -> NgramState:
+def _ngram_shape(g: Geometry) -> tuple[int, ...]:
+    return (g.ngram_conv - 1) * g.ngram_size, g.streams * g.hidden
+
+
+def _pieces(g: Geometry, dtype: torch.dtype, max_context: int, device: torch.device | None) -> _Pieces:
+    """Memory for all layers."""
+    attention, num_attention = _attention_shapes(g, max_context), len(g.attention_layers)
+    floats = num_attention * sum(_padded(shape, torch.float32) for shape in attention[1:])
+    floats += (g.num_layers - num_attention) * sum(_padded(shape, torch.float32) for shape in _delta_shapes(g))
+    floats += len(g.ngram_layers) * _padded(_ngram_shape(g), torch.float32)
+    return _Pieces(2 * num_attention * _padded(attention[0], dtype) + floats, device)
+
+
+def _attention(g: Geometry, dtype: torch.dtype, max_context: int, pieces: _Pieces) -> AttentionState:
+    cells, blocks, pending = _attention_shapes(g, max_context)
+    return AttentionState(pieces.cut(cells, dtype), pieces.cut(cells, dtype), pieces.cut(blocks), pieces.cut(pending))
+
+
+def _delta(g: Geometry, pieces: _Pieces) -> DeltaState:
+    conv, heads = _delta_shapes(g)
+    return DeltaState(pieces.cut(conv).zero_(), pieces.cut(heads).zero_())
+
+
+def _ngram(g: Geometry, pieces: _Pieces) -> NgramState:
     history = torch.full((g.ngram_size - 1,), g.ngram_eos, dtype=torch.int64)
-    return NgramState(history, torch.zeros((g.ngram_conv - 1) * g.ngram_size, g.streams * g.hidden, device=device))
+    return NgramState(history, pieces.cut(_ngram_shape(g)).zero_())

@@ -14,7 +14,8 @@ from torch import Tensor
 from strata_recipes.model.kv_cache import NgramState
 from strata_recipes.model.norm import rms_norm
 from strata_recipes.model.short_conv import short_conv
-from strata_recipes.model.weights import Linear, PackLike, Weights, widen
+from strata_recipes.model.weights import Linear, PackLike, Weights
+from strata_recipes.model.widen import widen
 from strata_recipes.pack.index import Geometry
 
 

@@ -18,8 +18,9 @@ from strata_recipes.model.norm import rms_norm
 from strata_recipes.model.rope import Rope
 from strata_recipes.model.weights import Weights
 from strata_recipes.pack.index import Geometry
+from strata_recipes.plan.budget import SELECT_BYTES
 
-_TILE_BYTES = {"cpu": 16 << 20, "cuda": 128 << 20}  # a card wants few launches
+_TILE_BYTES = {"cpu": 16 << 20, "cuda": SELECT_BYTES}  # a card wants few launches
 
 
 class SelectedAttention:

@@ -12,6 +12,7 @@ from torch import Tensor
 from kernels_numba.formats import FORMATS
 from strata_recipes.errors import ConfigError
 from strata_recipes.model.arithmetic import COMPUTE
+from strata_recipes.model.dense_slabs import resident
 from strata_recipes.model.gdn import GatedDeltaNet
 from strata_recipes.model.hyper_connection import HyperConnection, inject
 from strata_recipes.model.kv_cache import SequenceState, kv_dtype
@@ -21,9 +22,12 @@ from strata_recipes.model.qsa import SelectedAttention
 from strata_recipes.model.rope import Rope
 from strata_recipes.model.router import Router
 from strata_recipes.model.shared_expert import SharedExpert
-from strata_recipes.model.weights import CPU, PackLike, Weights, widen
+from strata_recipes.model.stored_matrix import Workspace
+from strata_recipes.model.weights import CPU, PackLike, Weights
+from strata_recipes.model.widen import widen
 from strata_recipes.pack.index import Geometry
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
+from strata_recipes.plan.budget import matmul_bytes
 
 
 class Layer:
@@ -54,7 +58,9 @@ class Qwen4Exp:
         self.compute, self.kv, self.max_context, self.threads = compute, kv, max_context, threads
         self.device = device
         self._embedding, self._embedding_format, _ = pack.dense(TOKEN_EMBEDDING)
-        weights, rope = Weights(pack, compute, device=device), Rope(g.rotary_dim, g.rope_base, device)
+        rope, weights = Rope(g.rotary_dim, g.rope_base, device), Weights(pack, compute)
+        if device.type == "cuda":
+            weights = Weights(pack, compute, placed=resident(pack, device), workspace=Workspace(matmul_bytes(pack.index), device))
         self.layers = [Layer(pack, weights.layer(layer), g, layer, rope) for layer in range(g.num_layers)]
         self.last = HyperConnection(weights, "output_hc", g, injects=False)
         self.head = weights.matrix("output.weight")

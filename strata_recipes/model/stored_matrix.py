@@ -13,9 +13,8 @@ from torch import Tensor
 
 from kernels_numba.formats import FORMATS
 from strata_recipes.model.arithmetic import HALVES, rounded
+from strata_recipes.model.widen import PLAIN
 from strata_recipes.plan.budget import F32_BYTES
-
-PLAIN = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """A pack's dense tensors as torch tensors, and the matmul over them. Knows no layer's arithmetic.
 
-On the CPU they are dequantized once, at load; on CUDA they stay as stored (stored_matrix.py).
+On the CPU they are dequantized once, at load; on a card they are views of slabs (dense_slabs.py), matrices as they are stored
+(stored_matrix.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -13,18 +14,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels_numba import reference
-from kernels_numba.cpu.dequantize import dequantize
-from kernels_numba.formats import FORMATS
 from strata_recipes.model.arithmetic import HALVES, rounded
-from strata_recipes.model.stored_matrix import PLAIN, StoredMatrix, StoredPart, Workspace
+from strata_recipes.model.stored_matrix import StoredMatrix, StoredPart, Workspace
+from strata_recipes.model.widen import PLAIN, widen
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.layout import dense_wanted
-from strata_recipes.plan.budget import matmul_bytes
 
 _WIDENED = 1 << 22  # values of a half-precision matrix that are float32 at once: 16 MiB
 CPU = torch.device("cpu")
 Linear = Callable[[Tensor], Tensor]  # x [T, in] -> [T, out], float32
+Placed = Mapping[str, Tensor]  # uint8 views of slabs
 
 
 class PackLike(Protocol):
@@ -34,16 +33,6 @@ class PackLike(Protocol):
     def index(self) -> PackIndex: ...
     def dense(self, name: str) -> tuple[np.ndarray, str, tuple[int, ...]]: ...
     def ngram_rows(self, rows: np.ndarray) -> tuple[np.ndarray, str]: ...
-
-
-def widen(data: np.ndarray, format_name: str) -> np.ndarray:
-    """Stored bytes (1-D uint8) as 1-D float32."""
-    if format_name in PLAIN:  # numpy widens these as fast as a kernel would, and nothing is compiled for them
-        return reference.dequantize(data, format_name)
-    layout = FORMATS[format_name]
-    out = np.empty(data.size // layout.block_bytes * layout.block_values, np.float32)
-    dequantize(data, format_name, out)
-    return out
 
 
 class Matrix:
@@ -63,25 +52,30 @@ class Matrix:
 
 
 class Weights:
-    """Loads a pack's dense tensors by name, for one layer (`prefix` "blk.N.") or for the whole model."""
+    """A pack's dense tensors by name, for one layer (`prefix` "blk.N.") or for the whole model.
+
+    `placed`: the card's views by full name, with the workspace of their matmuls; None on the CPU, where they are loaded here.
+    """
 
     def __init__(
-        self, pack: PackLike, compute: str, prefix: str = "", device: torch.device = CPU, workspace: Workspace | None = None
+        self, pack: PackLike, compute: str, prefix: str = "", placed: Placed | None = None, workspace: Workspace | None = None
     ) -> None:
         self._pack = pack
         self._compute = compute
         self._prefix = prefix
-        self._device = device
-        self._workspace = workspace or Workspace(matmul_bytes(pack.index), device)
+        self._placed = placed
+        self._workspace = workspace
         self._exact = {wanted.name for wanted in dense_wanted(pack.index.geometry) if wanted.exact}
 
     def layer(self, layer: int) -> Weights:
-        return Weights(self._pack, self._compute, f"blk.{layer}.", self._device, self._workspace)
+        return Weights(self._pack, self._compute, f"blk.{layer}.", self._placed, self._workspace)
 
     def tensor(self, name: str) -> Tensor:
         """Float32 values in the stored shape."""
         data, format_name, shape = self._pack.dense(self._prefix + name)
-        return torch.from_numpy(widen(data, format_name).reshape(shape)).to(self._device)
+        if self._placed is not None:
+            return self._placed[self._prefix + name].view(torch.float32).view(shape)
+        return torch.from_numpy(widen(data, format_name).reshape(shape))
 
     def matrix(self, *names: str) -> Linear:
         """Tensors that read the same input, stacked into one matmul.
@@ -89,14 +83,15 @@ class Weights:
         Tensors that the layout calls exact (router, indexer) are never rounded; under q8 activations are rounded where a
         tensor of the stack is stored quantized.
         """
-        if self._device.type == "cuda":
+        if self._workspace is not None:
             return StoredMatrix([self._stored(name) for name in names], self._arithmetic(names), self._workspace)
         stack = torch.cat([self.tensor(name) for name in names]) if len(names) > 1 else self.tensor(names[0])
         return Matrix(stack, self._arithmetic(names))
 
     def _stored(self, name: str) -> StoredPart:
-        data, format_name, (rows, width) = self._pack.dense(self._prefix + name)
-        return StoredPart(torch.from_numpy(np.array(data)).to(self._device), format_name, rows, width)
+        assert self._placed is not None, "a workspace comes with places"
+        _, format_name, (rows, width) = self._pack.dense(self._prefix + name)
+        return StoredPart(self._placed[self._prefix + name], format_name, rows, width)
 
     def _arithmetic(self, names: tuple[str, ...]) -> str:
         full = [self._prefix + name for name in names]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from strata_recipes.pack.index import Geometry, PackIndex
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
+from strata_recipes.plan.dense import slab_bytes
 from strata_recipes.plan.plan import Share
 from strata_recipes.plan.reply_rows import reply_bytes
 
@@ -22,7 +23,11 @@ INT8_SCALE_EVERY, INT8_SCALE_BYTES = 64, 2  # one fp16 scale for 64 values
 Q4_0_VALUES, Q4_0_BYTES = 32, 18
 ROWS_AT_ONCE = 4  # on a card: chunks of rows that one launch takes to the experts, a token's choices counted each
 SPANS_CROSSING = 2  # of a super-chunk whose streams lie in RAM: one comes up while another goes down
-LIBRARY_BYTES = 64 << 20  # that cuBLAS, cuSOLVER and the allocator's gaps take on a card; beside a small model the reserve gives it
+LIBRARY_BYTES = 32 << 20  # that cuBLAS takes of torch's memory, on the largest cards; beside a small model the reserve gives it
+# torch cuts VRAM into segments: 2 MiB for what is below 1 MiB, 20 MiB for what is below 10, else the size in whole 2 MiB. At the peak one
+# of each kind is partly free, and larger ones keep what other sizes leave of them: measured with a model of that allocator
+GAP_BYTES, GAP_SHARE = 24 << 20, 16
+SELECT_BYTES = 64 << 20  # of index scores that a card ranks at once, at most: attention then takes no more than a delta net
 MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
 HISTORY_BYTES = 4 + 1 + 2 * 8  # of a token that drafts are looked for in: its id, whether it matches, and where, before and after a step
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
@@ -34,6 +39,7 @@ RING_SLOTS = 16  # blobs on the card on their way: one half is computed from whi
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
 EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "streams on their way"
 REPLY, MISSED = "reply buffers", "missed experts"  # on a card: what a step computes in; experts of the file that it reads in place
+GAPS = "allocator's gaps"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 DRAFTS, DRAFTED_ROWS, HISTORY = "state to take drafts back to", "drafted rows", "ids to draft from"
 EXCHANGE = "exchange buffer"  # one blob on its way from a slot to RAM, where experts change places
@@ -99,25 +105,32 @@ def draft_parts(g: Geometry, draft_tokens: int) -> tuple[Share, ...]:
     return Share(DRAFTS, recurrent + draft_tokens * overwritten), Share(DRAFTED_ROWS, between)
 
 
-def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int) -> tuple[Share, ...]:
+def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int, device: str = "cpu") -> tuple[Share, ...]:
     """Working memory of one pass over `rows` tokens: what lives at once in the worst layer, buffers reused by all layers."""
-    wide, query = g.streams * g.hidden, g.query_heads * g.head_dim
+    wide = g.streams * g.hidden
     value = g.gdn_value_heads * g.gdn_head_dim
-    blocks, selected = -(-context // g.index_block), min(context, g.index_budget + g.index_block)
-    # query, gate and output; keys and values; indexer queries and one score a block; scores of the selected tokens
-    attention = 3 * query + 2 * g.kv_heads * g.head_dim + g.indexer_heads * g.indexer_dim + blocks + g.query_heads * selected
     # mixed q|k|v before and after the convolution, gate, output
     # then q, k, v by value head, the right side and its solution, what is read, kept and returned; three square systems a head
     solved = (10 * value + 3 * g.gdn_value_heads * GDN_CHUNK) * min(1.0, GDN_GROUP / rows)
-    delta_net = 2 * (2 * g.gdn_key_heads * g.gdn_head_dim + value) + 2 * value + solved
+    delta_net = 2 * (2 * g.gdn_key_heads * g.gdn_head_dim + value) + 3 * value + solved
     ngram = 3 * wide + (g.ngram_size - 1) * g.ngram_heads * g.ngram_width if g.ngram_layers else 0
     per_row = (
         ("residual streams", 2 * wide + g.stream_rank),  # before and after a half
         ("expert inputs and sums", 2 * g.hidden + 2 * g.top_k),  # x, acc, ids and weights
-        ("mixer activations", max(attention, delta_net, ngram)),
+        ("mixer activations", max(_attention_values(g, rows, context, device), delta_net, ngram, 3 * wide)),  # or a mix of the streams
     )
     parts = [Share(name, int(rows * values) * F32_BYTES) for name, values in per_row]
     return (*parts, Share("logits", logits_rows * g.vocab * F32_BYTES))
+
+
+def _attention_values(g: Geometry, rows: int, context: int, device: str) -> float:
+    """Of one row: query, gate and output; keys and values; indexer queries; then what it selects with and reads."""
+    query, blocks = g.query_heads * g.head_dim, -(-context // g.index_block)
+    kept = 3 * query + 2 * g.kv_heads * g.head_dim + g.indexer_heads * g.indexer_dim
+    if device == "cpu":  # one score a block; scores of the selected tokens
+        return kept + blocks + g.query_heads * min(context, g.index_budget + g.index_block)
+    scored = min((g.indexer_heads + 2) * blocks, SELECT_BYTES / F32_BYTES / rows)  # keys are read where they lie
+    return kept + query + scored + g.index_budget // g.index_block
 
 
 def expert_row_bytes(g: Geometry) -> int:
@@ -137,7 +150,7 @@ def kept_parts(g: Geometry, tokens: int, rounded_bytes: int = 0) -> tuple[Share,
     `rounded_bytes`: of a value of x in the copy that a card rounds to the arithmetic.
     """
     wide = g.streams * g.hidden
-    choices = g.top_k * (5 * ID_BYTES + 2 * F32_BYTES)  # ids and weights; both sorted, their order and places
+    choices = g.top_k * (8 * ID_BYTES + 2 * F32_BYTES)  # ids and weights; both sorted, their order, its sort's own, places
     rows = (2 * g.hidden + g.streams) * F32_BYTES + g.hidden * rounded_bytes + choices  # x, acc, inject
     return Share(KEPT_STREAMS, tokens * wide * F32_BYTES), Share(KEPT_ROWS, tokens * rows)
 
@@ -182,7 +195,7 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     copied = 0 if demand.device == "cpu" else ROUNDED_BYTES[demand.arithmetic]
     streams, rows = kept_parts(g, demand.kept_tokens, copied)
     state = state_parts(g, demand.kv_format, demand.context)
-    buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows)))
+    buffers = Share(BUFFERS, total(buffer_parts(g, demand.rows, demand.context, demand.logits_rows, demand.device)))
     embedding = Share(EMBEDDING, embedding_bytes(pack))
     drafts, history = draft_parts(g, demand.draft_tokens), Share(HISTORY, demand.context * HISTORY_BYTES if demand.draft_tokens else 0)
     at_experts = _expert_rows(g, demand)
@@ -192,18 +205,19 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
         kept = _some(streams, rows, *drafts, history, exchange)
         return Fixed((), (embedding, dense, *state, buffers, at_experts, *kept, stage, *start_parts(pack, demand.start)))
-    dense = Share(DENSE, pack.dense_bytes - embedding_bytes(pack))
+    dense = Share(DENSE, slab_bytes(pack))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context))
     missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     of_ram = (embedding, *_some(*here, history, exchange), stage, missed, *start_parts(pack, demand.start))
-    widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, pack.dense_bytes // 16))
+    small = pack.dense_bytes // 16
+    widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, small))
+    gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE, small))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
-    return Fixed(
-        (dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing), *drafts), reply, ring), of_ram
-    )
+    kept = _some(*there, rows, Share(CROSSING, crossing), *drafts)
+    return Fixed((dense, widened, *state, buffers, at_experts, *kept, reply, ring, gaps), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

@@ -77,9 +77,10 @@ def plan_prefill(
     file_io: str,
     file_bytes: int,
     stage_bytes: int,
+    device: str,
 ) -> tuple[PrefillPlan, list[Decision]]:
     """The order and the grid, with what their buffers take, and how the file is read."""
-    decisions = [Decision("prefill.order", order.name, order.because), _chunk_decision(asked, g, chunk, rows, context)]
+    decisions = [Decision("prefill.order", order.name, order.because), _chunk_decision(asked, g, chunk, rows, context, device)]
     plan = PrefillPlan(
         order.name,
         chunk,
@@ -109,8 +110,8 @@ def _file_decisions(plan: PrefillPlan, reading: FileReading, file_bytes: int, st
     return [Decision("prefill.direct", plan.direct, f"{reading.because}{cached}"), Decision("prefill.prefetch", plan.prefetch, ahead)]
 
 
-def _chunk_decision(asked: Prefill, g: Geometry, chunk: int, rows: int, context: int) -> Decision:
-    parts = buffer_parts(g, rows, context, 1)
+def _chunk_decision(asked: Prefill, g: Geometry, chunk: int, rows: int, context: int, device: str) -> Decision:
+    parts = buffer_parts(g, rows, context, 1, device)
     biggest = max(parts, key=lambda part: part.num_bytes)
     if isinstance(asked.chunk, int):
         how = "stated"

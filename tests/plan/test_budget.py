@@ -65,7 +65,9 @@ def test_dense_weights_of_the_real_model() -> None:
     fixed = fixed_parts(pack, Demand("cuda", "f32", "fp16", 512, 512, 1))
     vram, ram = ({p.name: p.num_bytes for p in parts} for parts in (fixed.vram, fixed.ram))
     assert ram[EMBEDDING] == 248_320 * 2560 // 32 * 34
-    assert vram[DENSE] + ram[EMBEDDING] == pack.dense_bytes == pytest.approx(39.4e9 - 33.97e9, rel=0.02)  # the public writer's file
+    padding = vram[DENSE] + ram[EMBEDDING] - pack.dense_bytes
+    assert 0 <= padding < 256 * len(pack.dense)
+    assert pack.dense_bytes == pytest.approx(39.4e9 - 33.97e9, rel=0.02)  # the public writer's file
     assert vram[RING] == 16 * 1_382_400
 
 

@@ -40,6 +40,7 @@ def test_the_seeds_settings_give_the_seeds_slots() -> None:
             "super-chunk's expert rows",
             "super-chunk's residual streams",
             "stage ring",
+            "allocator's gaps",
             "expert slots",
         )
     )

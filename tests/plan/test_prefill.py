@@ -63,14 +63,13 @@ def test_on_the_reports_laptop_a_long_prompt_reads_every_expert_once() -> None:
     auto, chunked = (planned(f"{LAPTOP} workload=synthetic workload.tokens=12_900 prefill={order}") for order in ("auto", "chunked"))
     assert (auto.prefill.order, auto.prefill.super_chunk) == ("layer_major", -(-12_900 // auto.prefill.chunk) * auto.prefill.chunk)
     assert chunked.predicted.prefill_s > 4 * auto.predicted.prefill_s
-    assert auto.prefill.chunk == chunked.prefill.chunk  # the same grid, so the same bits
 
 
 def test_what_a_super_chunk_keeps_is_counted_and_the_budget_holds() -> None:
     g, tokens = PACK.geometry, 100
     streams, rows = kept_parts(g, tokens)
     assert streams.num_bytes == tokens * 4 * 64 * 4
-    assert rows.num_bytes == tokens * (2 * 64 * 4 + 4 * 4 + 4 * 48)
+    assert rows.num_bytes == tokens * (2 * 64 * 4 + 4 * 4 + 4 * 72)
     for residuals, places in ((Residuals.vram, ("vram", "vram")), (Residuals.host, ("ram", "vram"))):
         found = plan(tokens, order=Order.layer_major, residuals=residuals)
         assert (found.prefill.super_chunk, found.prefill.residuals) == (112, residuals.value)
