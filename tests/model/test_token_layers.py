@@ -16,16 +16,19 @@ from torch import Tensor
 from kernels_numba import reference, reference_decode, reference_decode_mixers, reference_ops
 from kernels_numba.formats import FORMATS
 from strata_recipes.engine.walk import Walk
+from strata_recipes.model import qwen4_exp
+from strata_recipes.model.dense_slabs import resident
 from strata_recipes.model.experts import CpuExperts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
-from strata_recipes.model.stored_matrix import StoredMatrix
+from strata_recipes.model.stored_matrix import Workspace
 from strata_recipes.model.token_layers import TokenLayers
 from strata_recipes.model.weights import Weights
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.pack.sources.gguf import GgufSource
 from strata_recipes.pack.writer import build_pack
+from strata_recipes.plan.budget import matmul_bytes
 from strata_recipes.schedule.prefill import step_visits
 from tests.model.drive import distance
 from tests.model.references import SOURCES, stored
@@ -90,10 +93,15 @@ class InFile:
             yield expert, self._bytes[at : at + self._pack.index.layers[layer].blob_bytes]
 
 
+def stored_weights(pack: Pack, compute: str) -> Weights:
+    cpu = torch.device("cpu")
+    return Weights(pack, compute, placed=resident(pack, cpu), workspace=Workspace(matmul_bytes(pack.index), cpu))
+
+
 def stored_model(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> Qwen4Exp:
     """Its matrices as a card has them: stored. Here only their parts are used."""
     with monkeypatch.context() as patched:
-        patched.setattr(Weights, "matrix", lambda self, *names: StoredMatrix([self._stored(n) for n in names], "f32", self._workspace))
+        patched.setattr(qwen4_exp, "Weights", stored_weights)
         return Qwen4Exp(pack, "f32", "fp32", 512, 2)
 
 
