@@ -49,3 +49,11 @@ def pick_sixteenths(word, table0, table1, table2, table3):  # type: ignore[no-un
     index = bits(nibbles, 0, 0x7777)
     low, high = pick_bytes(table0, table1, index), pick_bytes(table2, table3, index)
     return pick_bytes(low, high, shift_or(0x3210, bits(nibbles, 1, 0x4444), 0))
+
+
+@inline
+def transposed(w):  # type: ignore[no-untyped-def]
+    """The 4 x 4 bytes of four words, transposed."""
+    a, b = pick_bytes(w[0], w[1], 0x5140), pick_bytes(w[2], w[3], 0x5140)
+    c, d = pick_bytes(w[0], w[1], 0x7362), pick_bytes(w[2], w[3], 0x7362)
+    return pick_bytes(a, b, 0x5410), pick_bytes(a, b, 0x7632), pick_bytes(c, d, 0x5410), pick_bytes(c, d, 0x7632)

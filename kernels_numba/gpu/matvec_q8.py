@@ -17,6 +17,7 @@ from numba import float32, int32
 from kernels_numba.device import Kernel, address, cuda, inline
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.codebooks import codebook_address
+from kernels_numba.gpu.codes import transposed
 from kernels_numba.gpu.jobs import MAX_ROWS, Jobs
 from kernels_numba.gpu.units import units
 from kernels_numba.gpu.warp import lane_sum
@@ -31,7 +32,6 @@ from kernels_numba.ptx import (
     load_long,
     load_shared128,
     multiply,
-    pick_bytes,
     store_float,
     store_shared128,
     to_float,
@@ -236,8 +236,8 @@ def _put_group(unit: int, stride: int, mixed: bool) -> Any:
         else:
             place = row + group * 8
         if mixed:
-            _store(activations, place, _transposed(a))
-            _store(activations, place + 4, _transposed(b))
+            _store(activations, place, transposed(a))
+            _store(activations, place + 4, transposed(b))
         else:
             _store(activations, place, a)
             _store(activations, place + 4, b)
@@ -250,11 +250,3 @@ def _put_group(unit: int, stride: int, mixed: bool) -> Any:
 @inline
 def _store(activations, place, w):  # type: ignore[no-untyped-def]
     store_shared128(activations, place, w[0], w[1], w[2], w[3])
-
-
-@inline
-def _transposed(w):  # type: ignore[no-untyped-def]
-    """The 4 x 4 bytes of four words, transposed."""
-    a, b = pick_bytes(w[0], w[1], 0x5140), pick_bytes(w[2], w[3], 0x5140)
-    c, d = pick_bytes(w[0], w[1], 0x7362), pick_bytes(w[2], w[3], 0x7362)
-    return pick_bytes(a, b, 0x5410), pick_bytes(a, b, 0x7632), pick_bytes(c, d, 0x5410), pick_bytes(c, d, 0x7632)

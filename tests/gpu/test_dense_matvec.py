@@ -12,7 +12,8 @@ from kernels_numba import reference, reference_ops
 from kernels_numba.device import SIMULATED, address, to_device, to_host
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu import dense_matvec as module
-from kernels_numba.gpu.dense_matvec import Cut, Stack, cut, dense_matvec
+from kernels_numba.gpu.dense_matvec import Stack, dense_matvec
+from kernels_numba.gpu.teams import Cut, cut
 from kernels_numba.repack import repack
 from tests.gpu.weights import BOTH, matrix
 
@@ -38,7 +39,7 @@ def test_every_format(name: str, planar: bool) -> None:
 @pytest.mark.parametrize("name", ["Q8_0"] if SIMULATED else ["Q8_0", "F32"])
 def test_widths_that_a_team_of_few_lanes_takes(name: str) -> None:
     for width, lanes in ((320, 8), (640, 16)):
-        assert cut(width, 5).lanes == lanes
+        assert cut(width // 8, 5).lanes == lanes
         check(rows_of(1, width), made(name, width, (3, 2), False), first=0, spare=0)
 
 
@@ -65,7 +66,7 @@ def test_bits_do_not_depend_on_the_stack_or_the_rows_beside() -> None:
 
 @pytest.mark.parametrize(("rows", "outs"), [(1, 4), (3, 2)])
 def test_teams_that_make_several_outputs(rows: int, outs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "cut", lambda width, num_outs: Cut(width, cut(width, num_outs).lanes, outs))
+    monkeypatch.setattr(module, "cut", lambda parts, num_outs: Cut(cut(parts, num_outs).lanes, outs))
     for width in (320, 1024):  # four teams a warp, two warps a team
         check(rows_of(rows, width), made("Q8_0", width, (3, 4), width == 320), first=1, spare=1)
 

@@ -17,7 +17,7 @@ PARTS = {
     "dequantize": (["test_dequantize.py"], "(not f16 and (F16 or Q2_0 or Q6_K or IQ3_S)) or (even_byte and Q4_K) or wrong or no_blocks"),
     "matvec": (["test_matvec.py"], ""),
     "small_ops": (["test_quantize_rows.py", "test_moe.py", "test_route_topk.py"], ""),
-    "dense_matvec": (["test_dense_matvec.py"], ""),
+    "dense_matvec": (["test_dense_matvec.py", "test_dense_matvec_q8.py"], ""),
     "decode": (["test_hyper_connection.py", "test_decode_experts.py"], ""),
     "mixers": (["test_selected_attention.py", "test_select_blocks.py", "test_delta_chunks.py", "test_index_scores.py"], ""),
     "kv_cells": (["test_kv_cells.py"], ""),

@@ -11,6 +11,7 @@ from kernels_numba.gpu.decode_experts import argmax_kernel, combine_kernel, pair
 from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dense_matvec import cut, dense_kernel
+from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
@@ -25,6 +26,7 @@ from kernels_numba.gpu.quantize_rows import quantize_kernel
 from kernels_numba.gpu.route_topk import topk_kernel
 from kernels_numba.gpu.select_blocks import select_kernel
 from kernels_numba.gpu.selected_attention import attention_kernel
+from kernels_numba.gpu.teams import Stored, cut
 from tests.kernels.ptx_text import CAPABILITIES, needs_toolkit, ptx
 
 pytestmark = needs_toolkit
@@ -178,7 +180,7 @@ def test_the_index_of_decode_keeps_its_keys_in_registers_for_all_rows(capability
 
 @pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
 def test_the_dense_matvec_keeps_its_sums_in_registers_and_halves_its_shuffles(capability: tuple[int, int]) -> None:
-    text = ptx(dense_kernel("Q8_0", cut(2560, 16_384), 1, 2, True), capability)
+    text = ptx(dense_kernel("Q8_0", 2560, cut(320, 16_384), 1, Stored(2, 2720, 80, True)), capability)
     assert "ld.global.nc.v2.u32" in text and "ld.global.nc.v4" in text  # eight codes, four values of x
     assert text.count("shfl.sync.bfly") == 2 + 1 + 1 + 1 + 1  # of four sums
     assert ".local" not in text
@@ -187,4 +189,13 @@ def test_the_dense_matvec_keeps_its_sums_in_registers_and_halves_its_shuffles(ca
 @pytest.mark.parametrize("name", ["F32", "Q8_0", "Q5_K", "IQ2_XS"])
 def test_no_dense_matvec_has_anything_in_local_memory(name: str) -> None:
     rows = 8 if name in ("F32", "Q8_0") else 1  # eight rows take seconds to compile
-    assert ".local" not in ptx(dense_kernel(name, cut(2560, 16_384), rows, 1, False), (9, 0))
+    stored = Stored(1, FORMATS[name].row_bytes(2560), 2560 // FORMATS[name].block_values, False)
+    assert ".local" not in ptx(dense_kernel(name, 2560, cut(320, 16_384), rows, stored), (9, 0))
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_the_dense_8_bit_matvec_has_dp4a_and_wide_loads(capability: tuple[int, int]) -> None:
+    text = ptx(dense_q8_kernel("Q8_0", 2560, cut(160, 16_384), 1, Stored(1, 2720, 80, True)), capability)
+    assert text.count("dp4a.s32.s32") >= 4 * 4
+    assert text.count("ld.global.nc.v4.u32") >= 4 + 1  # sixteen codes of four outputs and of the row
+    assert ".local" not in text

@@ -1,0 +1,135 @@
+"""How rows are multiplied with stacked matrices: teams of lanes, each with a few neighbouring outputs. Knows no format and no arithmetic.
+
+How many lanes share a sum follows from the width alone, so that an output's bits depend on its row of x and its row of weights, never
+on how many outputs, matrices or rows there are.
+"""
+
+# mypy: no-check-untyped-defs
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import float32
+
+from kernels_numba.device import Kernel, cuda
+from kernels_numba.gpu.warp import lane_sums
+from kernels_numba.ptx import WORD, add, load_int, load_long, store_float
+
+_THREADS = 128
+_MOST_LANES = 512
+_BLOCKS_WANTED = 132  # the multiprocessors of a large GPU; fewer outputs a team where there would be fewer blocks
+_ZERO = np.float32(0)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a kernel is compiled for, of a stack: how many matrices, and how one row of them lies."""
+
+    count: int
+    row_bytes: int
+    blocks_a_row: int
+    planar: bool
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the work is cut: `lanes` lanes, a team, make `outs` neighbouring outputs; a block has whole teams."""
+
+    lanes: int
+    outs: int
+
+    @property
+    def threads(self) -> int:
+        return max(self.lanes, _THREADS)
+
+    @property
+    def teams(self) -> int:
+        return self.threads // self.lanes
+
+    def blocks(self, num_outs: int) -> int:
+        return -(-num_outs // (self.teams * self.outs))
+
+
+@functools.cache
+def cut(parts: int, num_outs: int, most_outs: int = 4) -> Cut:
+    """For rows of `parts` parts, of which a lane takes one a step: at least two steps where it can. Bits depend on the lanes."""
+    lanes = next(n for n in (32, 16, 8, 4, 2, 1) if -(-parts // n) * n * 8 <= parts * 9)  # at most an eighth of them idle
+    while 32 <= lanes < _MOST_LANES and lanes * 4 <= parts:
+        lanes *= 2
+    wanted = (n for n in (4, 2) if n <= most_outs and Cut(lanes, n).blocks(num_outs) >= _BLOCKS_WANTED)
+    return Cut(lanes, next(wanted, 1))
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """A device function (sums, floats, words, x, scales, bases, blocks, firsts, lane, codebook) that makes a lane's share of all sums.
+
+    It adds to sums[o * rows + r] what this lane has of output o of row r. Output o's weights begin at block firsts[o] of the tensor of
+    blocks[o] blocks at bases[o]; where the tensor is not planar, at bases[o] itself. It may use num_floats floats and num_words words.
+    """
+
+    function: Any
+    num_floats: int = 1
+    num_words: int = 1
+
+
+def team_kernel(multiply: Multiply, shape: Cut, rows: int, stored: Stored) -> Kernel:
+    """The kernel around it."""
+    resident = round(65_536 / (72 if rows <= 2 else 128) / shape.threads)  # blocks, of what registers they need
+    return Kernel(_body(multiply, shape, rows, stored), "i64 i64 i64 i64 i64 i64 i64 i64 i64", shape.threads, resident)
+
+
+def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored) -> Callable[..., None]:
+    lanes, outs, teams = shape.lanes, shape.outs, shape.teams
+    count, row_bytes, blocks_a_row, planar = stored.count, stored.row_bytes, stored.blocks_a_row, stored.planar
+    warps = max(1, lanes // 32)
+    made = outs * rows
+    multiply, num_floats, num_words = made_by.function, made_by.num_floats, made_by.num_words
+    held = teams * warps * made
+    sum_lanes, kept, between = lane_sums(min(lanes, 32), made)
+
+    def dense_team(x, scales, table, ends, out, num_outs, out_width, first, codebook):  # type: ignore[no-untyped-def]
+        partial = cuda.shared.array(held, float32)
+        thread = np.int32(cuda.threadIdx.x)
+        team, lane = thread // lanes, thread % lanes
+        start = (np.int64(cuda.blockIdx.x) * teams + team) * outs
+        bases = cuda.local.array(outs, np.int64)
+        blocks = cuda.local.array(outs, np.int64)
+        firsts = cuda.local.array(outs, np.int64)
+        for o in range(outs):
+            n = min(start + o, num_outs - 1)
+            base, begin, end = load_long(table), np.int64(0), np.int64(load_int(ends))
+            for m in range(1, count):  # without a branch: all of the table is read at once
+                other, edge, stop = load_long(table + m * 8), np.int64(load_int(ends + (m - 1) * 4)), np.int64(load_int(ends + m * 4))
+                here = n >= edge
+                base, begin, end = (other if here else base), (edge if here else begin), (stop if here else end)
+            bases[o] = base if planar else base + (n - begin) * row_bytes
+            blocks[o] = (end - begin) * blocks_a_row if planar else 0
+            firsts[o] = (n - begin) * blocks_a_row if planar else 0
+        sums = cuda.local.array(made, np.float32)
+        for j in range(made):
+            sums[j] = _ZERO
+        floats = cuda.local.array(num_floats, np.float32)  # here: in the simulator a kernel's own module alone has cuda.local
+        words = cuda.local.array(num_words, WORD)
+        multiply(sums, floats, words, x, scales, bases, blocks, firsts, lane, codebook)
+        mine = sum_lanes(sums, lane)
+        if lane % between == 0:
+            for j in range(kept):
+                partial[(team * warps + lane // 32) * made + mine + j] = sums[j]
+        cuda.syncthreads()
+        for i in range(thread, teams * made, teams * lanes):
+            of_team = i // made
+            o = (i - of_team * made) // rows
+            total = partial[of_team * warps * made + i - of_team * made]
+            for warp in range(1, warps):
+                total = add(total, partial[(of_team * warps + warp) * made + i - of_team * made])
+            n = (np.int64(cuda.blockIdx.x) * teams + of_team) * outs + o
+            if n < num_outs:
+                r = i - of_team * made - o * rows
+                store_float(out + (r * out_width + first + n) * 4, total)
+
+    return dense_team
