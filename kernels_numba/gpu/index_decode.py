@@ -17,17 +17,15 @@ from kernels_numba.device import Kernel, address, cuda, inline
 from kernels_numba.gpu.select_blocks import select_kernel, select_threads
 from kernels_numba.gpu.turned_heads import head_loader, head_norm, head_turn, lane_values
 from kernels_numba.gpu.unrolled import unrolled
+from kernels_numba.gpu.warp import quarter_sum
 from kernels_numba.ptx import (
     add,
-    as_float,
-    as_word,
     divide,
     fused,
     load_float,
     load_float4,
     load_long,
     reload_float,
-    shuffle_xor,
     store_float,
 )  # fmt: skip
 
@@ -188,14 +186,15 @@ def scores_kernel(heads: int, dim: int, block: int) -> Kernel:
                 meet_all(dots, held, queries + r * (heads * dim * 4), quarter)
                 low, high = _ZERO, _ZERO
                 for h in range(heads):
-                    low, high = _add_liked(low, _quarter_sum(dots[2 * h])), _add_liked(high, _quarter_sum(dots[2 * h + 1]))
+                    low, high = _add_liked(low, quarter_sum(dots[2 * h])), _add_liked(high, quarter_sum(dots[2 * h + 1]))
                 at = scores + (r * width + near) * 4
                 if quarter == 0 and near < whole:
                     store_float(at, divide(low, root))
                 if quarter == 1 and near + 8 < whole:
                     store_float(at + 32, divide(high, root))
 
-    return Kernel(score_blocks, "i64 i64 i64 i64 i64 i64 i64", _THREADS)
+    # more registers would hold queries that are read too early, and leave fewer threads to wait for keys
+    return Kernel(score_blocks, "i64 i64 i64 i64 i64 i64 i64", _THREADS, 3 if steps <= 4 else 1)
 
 
 def _fetch(dim: int) -> Any:
@@ -233,13 +232,6 @@ def _meet(heads: int, dim: int) -> Any:
             dots[2 * h], dots[2 * h + 1] = low, high
 
     return meet
-
-
-@inline
-def _quarter_sum(value):  # type: ignore[no-untyped-def]
-    """The sum over the four lanes of one index block, the same bits in each."""
-    value = add(value, as_float(shuffle_xor(as_word(value), 8)))
-    return add(value, as_float(shuffle_xor(as_word(value), 16)))
 
 
 @inline

@@ -12,19 +12,25 @@ from kernels_numba.device import inline
 
 
 def unrolled(count: int, act: Any) -> Any:
-    """Device function (..): act(i, ..) for i = 0, 1, .. count - 1."""
-    if count == 0:
-        return _nothing
-    before, last = unrolled(count - 1, act), count - 1
+    """Device function (..): act(i, ..) for i = 0, 1, .. count - 1, from one to eight of them."""
+    assert 1 <= count <= 8
 
     @inline
     def acts(*operands):  # type: ignore[no-untyped-def]
-        before(*operands)
-        act(last, *operands)
+        act(0, *operands)
+        if count > 1:
+            act(1, *operands)
+        if count > 2:
+            act(2, *operands)
+        if count > 3:
+            act(3, *operands)
+        if count > 4:
+            act(4, *operands)
+        if count > 5:
+            act(5, *operands)
+        if count > 6:
+            act(6, *operands)
+        if count > 7:
+            act(7, *operands)
 
     return acts
-
-
-@inline
-def _nothing(*operands):  # type: ignore[no-untyped-def]
-    return

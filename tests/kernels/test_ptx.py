@@ -7,6 +7,9 @@ import re
 import pytest
 
 from kernels_numba.formats import FORMATS
+from kernels_numba.gpu.attention_decode import gather_kernel
+from kernels_numba.gpu.attention_inputs import inputs_kernel
+from kernels_numba.gpu.attention_part import part_kernel
 from kernels_numba.gpu.decode_experts import argmax_kernel, combine_kernel, pair_kernel, route_kernel
 from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
@@ -199,3 +202,21 @@ def test_the_dense_8_bit_matvec_has_dp4a_and_wide_loads(capability: tuple[int, i
     assert text.count("dp4a.s32.s32") >= 4 * 4
     assert text.count("ld.global.nc.v4.u32") >= 4 + 1  # sixteen codes of four outputs and of the row
     assert ".local" not in text
+
+
+@pytest.mark.parametrize(("kv_format", "capability"), [("fp16", (8, 6)), ("fp32", (9, 0)), ("fp16", (12, 0))])
+def test_attention_of_one_token_asks_for_its_keys_and_values_before_it_computes(kv_format: str, capability: tuple[int, int]) -> None:
+    text = ptx(part_kernel(12, 256, kv_format, 4), capability)
+    assert text.count("fma.rn.f32") >= 12 * (64 + 64)  # every head: a quarter of half of two keys, two values of 32
+    before = text[: text.index("fma.rn.f32")]
+    assert before.count("ld.global.nc.v4") == (8 if kv_format == "fp16" else 16) + 6  # the keys, and the queries
+    narrow = r"ld\.global\.nc\.u32 " if kv_format == "fp16" else r"ld\.global\.nc\.v2"
+    assert len(re.findall(narrow, before)) >= 32  # the values
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_what_stands_before_and_after_attention_keeps_nothing_in_local_memory(capability: tuple[int, int]) -> None:
+    for kernel in (gather_kernel(256, 4), inputs_kernel(256, 32, "fp32"), inputs_kernel(256, 32, "fp16")):
+        assert ".local" not in ptx(kernel, capability)
+    assert "st.global.v4.u32" in ptx(inputs_kernel(256, 32, "fp16"), capability)  # eight halves of a cell

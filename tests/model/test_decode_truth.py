@@ -15,6 +15,7 @@ from kernels_numba import reference_decode_mixers as truth
 from strata_recipes.model.gdn import GatedDeltaNet
 from strata_recipes.model.indexer import Indexer
 from strata_recipes.model.kv_cache import AttentionState, DeltaState
+from strata_recipes.model.qsa import SelectedAttention
 from strata_recipes.model.rope import Rope
 from tests.kernels.delta_rows import Net, draw
 
@@ -107,3 +108,46 @@ def test_an_index(spans: tuple[int, ...], kept: int) -> None:
             else:
                 assert (chosen[row] == np.arange(3)).all()
         start = stop
+
+
+HEADS, KV_HEADS, DIM = 6, 2, 24
+QSA: Any = SimpleNamespace(**vars(INDEX), query_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 2e-5), (torch.float16, 2e-3)])  # a key may round to the next fp16
+@pytest.mark.parametrize("spans", [(1,) * 30, (8, 8, 8, 6), (3, 1, 7, 2, 8, 5, 4)], ids=str)
+def test_attention(spans: tuple[int, ...], dtype: torch.dtype, limit: float) -> None:
+    """A whole layer between its matrices, from reading all to reading three of seven blocks."""
+    rng, width = np.random.default_rng(7), (2 * HEADS + 2 * KV_HEADS) * DIM
+    x, q_norm, k_norm = (rng.standard_normal(shape).astype(np.float32) for shape in ((30, width + 180), (DIM,), (DIM,)))
+    _, index_q_norm, index_k_norm, _, rope = index_parts(30)
+    columns = {
+        "attn_q.weight": slice(0, width),
+        "attn_output.weight": slice(None),
+        "indexer.q_proj.weight": slice(width, width + 160),
+        "indexer.k_proj.weight": slice(width + 160, width + 180),
+    }
+    norms = {"attn_q_norm.weight": q_norm, "attn_k_norm.weight": k_norm}
+    weights: Any = Columns(columns, norms | {"indexer.q_norm.weight": index_q_norm, "indexer.k_norm.weight": index_k_norm})
+    layer = SelectedAttention(weights, QSA, rope)
+    kept = [torch.full((KV_HEADS, 32, DIM), torch.nan, dtype=dtype) for _ in range(2)]
+    state = AttentionState(kept[0], kept[1], torch.zeros(8, 20), torch.zeros(BLOCK, 20))
+    keys, values = (part.numpy().copy() for part in kept)
+    pending, blocks, start, frequencies = np.zeros((BLOCK, 20), np.float32), np.zeros((8, 20), np.float32), 0, rope._frequencies.numpy()
+    for rows in spans:
+        part, position = x[start : start + rows], np.array([start])
+        want = layer(torch.from_numpy(part), state, start)
+        heads, index = np.ascontiguousarray(part[:, :width]), part[:, width:]
+        query, asked = np.empty((rows, HEADS, DIM), np.float32), np.empty((rows, 8, 20), np.float32)
+        scores, chosen = np.full((rows, 8), np.nan, np.float32), np.empty((rows, BUDGET // BLOCK), np.int32)
+        out = np.empty((rows, HEADS * DIM), np.float32)
+        truth.attention_inputs(heads, q_norm, k_norm, EPS, frequencies, position, query, keys, values)
+        truth.index_append(index, 160, pending, blocks, BLOCK, index_k_norm, EPS, frequencies, position)
+        truth.index_queries(index, 0, index_q_norm, EPS, frequencies, position, asked)
+        truth.index_scores_at(asked, blocks, BLOCK, BUDGET // BLOCK, position, scores)
+        truth.select_blocks_at(scores, BLOCK, position, chosen)
+        truth.attention_decode(query, keys, values, chosen, heads, BLOCK, position, np.empty(0, np.float32), out)
+        np.testing.assert_allclose(out, want, rtol=limit, atol=limit)
+        start += rows
+    np.testing.assert_allclose(keys, state.keys, rtol=1e-3 if dtype == torch.float16 else 2e-5, atol=2e-5)
+    np.testing.assert_array_equal(values, state.values)
