@@ -13,7 +13,7 @@ from kernels_numba.gpu.attention_part import part_kernel
 from kernels_numba.gpu.decode_experts import argmax_kernel, combine_kernel, pair_kernel, route_kernel
 from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
-from kernels_numba.gpu.dense_matvec import cut, dense_kernel
+from kernels_numba.gpu.dense_matvec import dense_kernel
 from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
