@@ -14,7 +14,7 @@ from torch import Tensor
 from strata_recipes.model.kv_cache import NgramState
 from strata_recipes.model.norm import rms_norm
 from strata_recipes.model.short_conv import short_conv
-from strata_recipes.model.weights import Linear, PackLike, Weights
+from strata_recipes.model.weights import PackLike, Weights
 from strata_recipes.model.widen import widen
 from strata_recipes.pack.index import Geometry
 
@@ -57,16 +57,16 @@ class NgramEmbedding:
 
     def __call__(self, streams: Tensor, ids: Tensor, state: NgramState) -> Tensor:
         """streams [T, S*H] with what the n-grams ending at each of ids [T] add to them."""
-        return self.add(streams, self.rows(ids, state).to(streams.device), state, self.input)
+        return self.add(streams, self.input(self.rows(ids, state).to(streams.device)), state)
 
     def rows(self, ids: Tensor, state: NgramState) -> Tensor:
         """What the table holds for the n-grams ending at each of ids [T]: [T, heads * width] on the CPU; the history moves on."""
         return self._rows(self._hash(ids, state.history))
 
-    def add(self, streams: Tensor, rows: Tensor, state: NgramState, project: Linear) -> Tensor:
-        """The same from the table's rows, all of it where they lie; `project` is the matmul over `input`'s matrix."""
+    def add(self, streams: Tensor, projected: Tensor, state: NgramState) -> Tensor:
+        """The same from the product of the table's rows and `input`'s matrix, all of it where they lie."""
         g = self._g
-        key, value = project(rows).tensor_split([g.streams * g.hidden], dim=1)
+        key, value = projected.tensor_split([g.streams * g.hidden], dim=1)
         key = rms_norm(key.reshape(-1, g.streams, g.hidden), self._key_norm, g.norm_eps)
         query = rms_norm(streams.view_as(key), self._query_norm, g.norm_eps)
         match = (key * query).sum(-1, keepdim=True) / math.sqrt(g.hidden)

@@ -124,10 +124,7 @@ class _Layer:
         b["block"].zero_()
         rows = b[f"ngram_{self._layer}"]
         projected = torch.empty(rows.shape[0], self._ngram_input.num_outs, device=rows.device)
-
-        def project(values: Tensor) -> Tensor:
-            assert self._ngram_input is not None
-            self._ngram_input(values, projected, stream)
-            return projected
-
-        b["streams"].copy_(ngram.add(b["streams"], rows, state, project))
+        self._ngram_input(rows, projected, stream)
+        for row in range(b.rows):  # one by one: torch's sums depend on how many rows there are
+            one = slice(row, row + 1)
+            b["streams"][one].copy_(ngram.add(b["streams"][one], projected[one], state))
