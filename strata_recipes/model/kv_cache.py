@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strata_recipes.errors import ConfigError, ModelError
+from kernels_numba.kv_formats import KvFormat
+from strata_recipes.errors import ModelError
+from strata_recipes.model.kv_cells import Cells, empty_cells, kv_format
 from strata_recipes.pack.index import Geometry
-
-KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
 class AttentionState:
-    """One QSA layer. Cells are written before they are read, so none is zeroed."""
+    """One QSA layer."""
 
-    keys: Tensor  # [kv heads, max context, head dim], in the KV format
-    values: Tensor
+    keys: Cells
+    values: Cells
     blocks: Tensor  # [blocks of the max context, indexer dim]: pooled, normed and rotated keys of whole blocks
     pending: Tensor  # [index block, indexer dim]: raw keys of the block that is not whole yet
 
@@ -42,20 +42,13 @@ class NgramState:
     conv: Tensor  # [(taps - 1) * n, streams * hidden]
 
 
-def kv_dtype(kv_format: str) -> torch.dtype:
-    """The cells' type; ConfigError for a format that can be planned only."""
-    if kv_format not in KV_DTYPES:
-        raise ConfigError(f"kv={kv_format} can be planned but not run: use one of kv={', kv='.join(KV_DTYPES)}")
-    return KV_DTYPES[kv_format]
-
-
 class SequenceState:
     """All states of one sequence. Each layer counts its own tokens: in layer-major order they advance apart."""
 
-    def __init__(self, g: Geometry, kv_format: str, max_context: int, device: torch.device | None = None) -> None:
+    def __init__(self, g: Geometry, kv: str, max_context: int, device: torch.device | None = None) -> None:
         self.max_context = max_context
-        dtype = kv_dtype(kv_format)
-        self.attention = {layer: _attention(g, dtype, max_context, device) for layer in g.attention_layers}
+        form = kv_format(kv)
+        self.attention = {layer: _attention(g, form, max_context, device) for layer in g.attention_layers}
         self.delta = {layer: _delta(g, device) for layer in range(g.num_layers) if not g.is_attention(layer)}
         self.ngram = {layer: _ngram(g, device) for layer in g.ngram_layers}
         self._tokens = [0] * g.num_layers
@@ -69,7 +62,8 @@ class SequenceState:
     def num_bytes(self) -> int:
         """Allocated bytes."""
         states: list[AttentionState | DeltaState | NgramState] = [*self.attention.values(), *self.delta.values(), *self.ngram.values()]
-        return sum(tensor.nbytes for state in states for tensor in vars(state).values())
+        parts: list[Tensor | Cells] = [part for state in states for part in vars(state).values()]
+        return sum(part.num_bytes if isinstance(part, Cells) else part.nbytes for part in parts)
 
     def advance(self, layer: int, start: int, num_tokens: int) -> None:
         """Note that `layer` reads tokens start .. start + num_tokens; ModelError where they do not fit in the context."""
@@ -80,11 +74,10 @@ class SequenceState:
         self._tokens[layer] = start + num_tokens
 
 
-def _attention(g: Geometry, dtype: torch.dtype, max_context: int, device: torch.device | None) -> AttentionState:
-    cells = (g.kv_heads, max_context, g.head_dim)
+def _attention(g: Geometry, form: KvFormat, max_context: int, device: torch.device | None) -> AttentionState:
     return AttentionState(
-        torch.empty(cells, dtype=dtype, device=device),
-        torch.empty(cells, dtype=dtype, device=device),
+        empty_cells(form, g.kv_heads, max_context, g.head_dim, device),
+        empty_cells(form, g.kv_heads, max_context, g.head_dim, device),
         torch.empty(-(-max_context // g.index_block), g.indexer_dim, device=device),
         torch.empty(g.index_block, g.indexer_dim, device=device),
     )

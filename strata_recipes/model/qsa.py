@@ -14,6 +14,7 @@ from torch import Tensor
 
 from strata_recipes.model.indexer import Indexer
 from strata_recipes.model.kv_cache import AttentionState
+from strata_recipes.model.kv_cells import rotate
 from strata_recipes.model.norm import rms_norm
 from strata_recipes.model.rope import Rope
 from strata_recipes.model.weights import Weights
@@ -42,18 +43,19 @@ class SelectedAttention:
         query, gate = wide[:, ::2], wide[:, 1::2]
         query = self._rope.rotate(rms_norm(query, self._q_norm, self._eps), angles)
         key = self._rope.rotate(rms_norm(key, self._k_norm, self._eps), angles)
-        state.keys[:, start:stop] = key.transpose(0, 1)
-        state.values[:, start:stop] = value.transpose(0, 1)
+        state.keys.write(start, key)
+        state.values.write(start, value)
         self.indexer.append(x, state, start)
         # heads by kv head first: [K, T, G, D]
-        query = (query * self._dim**-0.5).view(x.shape[0], self._kv_heads, -1, self._dim).transpose(0, 1)
+        query = rotate(query * self._dim**-0.5, state.keys.form).view(x.shape[0], self._kv_heads, -1, self._dim).transpose(0, 1)
         middle = min(max(self.indexer.first_choice, start), stop)
         index = None
         if middle < stop:
             index = self.indexer.queries(x[middle - start :], (angles[0][middle - start :], angles[1][middle - start :]))
         on_card = query.device.type == "cuda" and self._dim % 32 == 0 and self._dim <= 256 and query.shape[2] <= 16  # the kernel's limits
         read = self._read_on_card(query, index, state, start) if on_card else self._read(query, index, state, start, middle)
-        return self._output((read.transpose(0, 1) * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
+        read = rotate(read, state.values.form).transpose(0, 1)
+        return self._output((read * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
 
     def _read_on_card(self, query: Tensor, index: Tensor | None, state: AttentionState, start: int) -> Tensor:
         """One launch over all queries [K, T, G, D]; those of `index`, the last ones, over their own blocks."""
@@ -68,7 +70,7 @@ class SelectedAttention:
                 chosen[at - start : to - start] = self.indexer.select(scores, at)
         query = query.contiguous()
         read = torch.empty_like(query)
-        selected_attention(query, state.keys, state.values, chosen, self.indexer.block, start, read)
+        selected_attention(query, state.keys.array, state.values.array, chosen, self.indexer.block, start, read)
         return read
 
     def _read(self, query: Tensor, index: Tensor | None, state: AttentionState, start: int, middle: int) -> Tensor:
@@ -94,7 +96,7 @@ class SelectedAttention:
 def read_all(query: Tensor, state: AttentionState, start: int) -> Tensor:
     """Attention of query [K, T, G, D] (scaled) at positions from `start` on over every token up to each. -> [K, T, G, D]"""
     stop = start + query.shape[1]
-    keys, values = (part[:, :stop].to(torch.float32) for part in (state.keys, state.values))
+    keys, values = state.keys.first(stop), state.values.first(stop)
     scores = (query.flatten(1, 2) @ keys.transpose(1, 2)).view(*query.shape[:3], stop)
     positions = torch.arange(stop, device=query.device)
     hidden = positions > positions[start:, None]
@@ -105,7 +107,7 @@ def read_all(query: Tensor, state: AttentionState, start: int) -> Tensor:
 def read_tokens(query: Tensor, state: AttentionState, tokens: Tensor, hidden: Tensor) -> Tensor:
     """Attention of query [K, T, G, D] (scaled) over its own tokens [T, n] but the hidden ones. -> [K, T, G, D]"""
     shape = (query.shape[0], *tokens.shape, query.shape[3])
-    keys, values = (part.index_select(1, tokens.flatten()).to(torch.float32).view(shape) for part in (state.keys, state.values))
+    keys, values = (part.gather(tokens.flatten()).view(shape) for part in (state.keys, state.values))
     scores = query @ keys.transpose(2, 3)
     return scores.masked_fill_(hidden[None, :, None], -torch.inf).softmax(-1) @ values
 

@@ -14,7 +14,8 @@ from strata_recipes.errors import ConfigError
 from strata_recipes.model.arithmetic import COMPUTE
 from strata_recipes.model.gdn import GatedDeltaNet
 from strata_recipes.model.hyper_connection import HyperConnection, inject
-from strata_recipes.model.kv_cache import SequenceState, kv_dtype
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.kv_cells import kv_format
 from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.ple import NgramEmbedding
 from strata_recipes.model.qsa import SelectedAttention
@@ -42,14 +43,14 @@ class Layer:
 class Qwen4Exp:
     """The dense half of the model, on the CPU or a card; its weights are loaded here.
 
-    compute: f32, bf16, f16 or q8. kv: fp32 or fp16. `threads` is what the session told torch to use: kept beside the
+    compute: f32, bf16, f16 or q8. kv: fp32, fp16, int8 or q4_0. `threads` is what the session told torch to use: kept beside the
     model because the bits of torch's matmuls depend on it.
     """
 
     def __init__(self, pack: PackLike, compute: str, kv: str, max_context: int, threads: int, device: torch.device = CPU) -> None:
         if compute not in COMPUTE:
             raise ConfigError(f"compute={compute} is not one of {', '.join(COMPUTE)}")
-        kv_dtype(kv)  # refused before any weight is widened
+        kv_format(kv)  # refused before any weight is widened
         self.geometry = g = pack.index.geometry
         self.compute, self.kv, self.max_context, self.threads = compute, kv, max_context, threads
         self.device = device
