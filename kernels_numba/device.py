@@ -20,6 +20,7 @@ from numba.cuda.core import config as cuda_config
 cuda_config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # a token's launches are small, and known to be
 cuda: Any = numba.cuda
 SIMULATED = bool(config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
+WIDE = None if SIMULATED else 16  # alignment of shared arrays that are loaded 16 bytes at a time; the simulator takes none
 MAX_GRID = 2**31 - 1
 _SCALARS = {"i32": types.int32, "i64": types.int64, "f32": types.float32}
 _NUMPY = {"i32": np.int32, "i64": np.int64, "f32": np.float32}

@@ -129,6 +129,7 @@ load_long = _instruction("i64", "i64", twins.load_long, _load(_I64, 1))
 load_float = _instruction("f32", "i64", twins.load_float, _load(_F32, 1))
 load_float4 = _instruction("4 x f32", "i64", twins.load_float4, _load(_F32, 4))
 reload_float = _instruction("f32", "i64", twins.load_float, _load(_F32, 1, read_only=False))  # of what this thread will store
+reload_float4 = _instruction("4 x f32", "i64", twins.load_float4, _load(_F32, 4, read_only=False))
 gather32 = _instruction("i32", "i64", twins.load32, _gather(1))  # from a table, wherever it lies
 gather64 = _instruction("2 x i32", "i64", twins.load64, _gather(2))
 store8 = _instruction("void", "i64 i32", twins.store8, _store(_I8, 1))

@@ -15,6 +15,7 @@ import numpy as np
 from numba import float32, int32
 
 from kernels_numba.device import Kernel, address, cuda, inline
+from kernels_numba.gpu.kv_cells import Cells, kv_cache, kv_cells
 from kernels_numba.gpu.warp import lane_sum, warp_highest
 from kernels_numba.ptx import (
     add,
@@ -22,10 +23,6 @@ from kernels_numba.ptx import (
     as_word,
     divide,
     fused,
-    halves,
-    load32,
-    load64,
-    load128,
     load_float4,
     load_int,
     load_shared_float4,
@@ -57,16 +54,12 @@ def selected_attention(query: Any, keys: Any, values: Any, chosen: Any, block: i
         raise ValueError(f"{group} query heads a kv head of {dim} values: wanted at most {_MAX_HEADS}, and a multiple of 32 to {_MAX_DIM}")
     if start < 0 or start + tokens > context:
         raise ValueError(f"queries at positions {start} to {start + tokens} of a context of {context}")
-    kv_type = str(keys.dtype).removeprefix("torch.")
-    if kv_type not in ("float32", "float16"):
-        raise ValueError(f"keys are {kv_type}: wanted float32 or float16")
-    rows, cells = (heads, tokens, group, dim), (heads, context, dim)
-    pointers = (address("query", query, "float32", rows), address("keys", keys, kv_type, cells), address("values", values, kv_type, cells),
-                address("out", out, "float32", rows))  # fmt: skip
+    cache, rows = kv_cache(keys, values, heads, dim), (heads, tokens, group, dim)
+    pointers = address("query", query, "float32", rows), cache.keys, cache.values, address("out", out, "float32", rows)
     if any(pointer % 16 for pointer in pointers):
         raise ValueError("query, keys, values and out must start at multiples of 16 bytes")
     row, count, id_bytes = _choice(chosen, tokens, context)
-    kernel = attention_kernel(group, dim, kv_type == "float16", block, id_bytes)
+    kernel = attention_kernel(group, dim, cache.kv_format, block, id_bytes)
     kernel.launch(heads * tokens, stream, *pointers, row, tokens, context, start, count)
 
 
@@ -81,11 +74,12 @@ def _choice(chosen: Any, tokens: int, context: int) -> tuple[int, int, int]:
 
 
 @functools.cache
-def attention_kernel(group: int, dim: int, half: bool, block: int, id_bytes: int) -> Kernel:
+def attention_kernel(group: int, dim: int, kv_format: str, block: int, id_bytes: int) -> Kernel:
     """A block of threads a token and kv head: the kv head changes slowest, so that neighbours meet in the cache."""
-    row_bytes, steps, pairs = dim * (2 if half else 4), dim // 32, dim // 2
-    eight, eight_bytes = (_eight_halves, 16) if half else (_eight_floats, 32)
-    token_of, score, weigh = _token_of(block, id_bytes), _score(group, dim), _weigh(group, row_bytes, half)
+    steps, pairs = dim // 32, dim // 2
+    cells = kv_cells(kv_format, dim)
+    place, eight = cells.place, cells.eight
+    token_of, score, weigh = _token_of(block, id_bytes), _score(group, dim), _weigh(group, cells)
     rounds = -(-group // 4)  # heads whose softmax a warp does
     head_values, share_values, sum_values = group * dim, 2 * group * _TILE, 2 * group
 
@@ -100,7 +94,6 @@ def attention_kernel(group: int, dim: int, half: bool, block: int, id_bytes: int
         kv_head = unit // tokens
         token = unit - kv_head * tokens
         query_at, out_at = query + unit * (group * dim * 4), out + unit * (group * dim * 4)
-        keys_at, values_at = keys + kv_head * context * row_bytes, values + kv_head * context * row_bytes
         whole = (start + token + 1) // block
         reads_all = whole <= count
         row = chosen + token * count * id_bytes
@@ -126,13 +119,13 @@ def attention_kernel(group: int, dim: int, half: bool, block: int, id_bytes: int
             has0, has1 = first + near < num_keys, first + near + 8 < num_keys
             token0 = token_of(row, first + near if has0 else 0, selected, tail)
             token1 = token_of(row, first + near + 8 if has1 else 0, selected, tail)
-            at0 = keys_at + token0 * np.int64(row_bytes) + quarter * eight_bytes
-            at1 = keys_at + token1 * np.int64(row_bytes) + quarter * eight_bytes
+            at0, at1 = place(keys, context, kv_head, token0), place(keys, context, kv_head, token1)
             dots = cuda.local.array(sum_values, np.float32)
             for i in range(sum_values):
                 dots[i] = _ZERO
             for step in range(steps):
-                score(dots, heads, step * 32 + quarter * 8, eight(at0 + step * (4 * eight_bytes)), eight(at1 + step * (4 * eight_bytes)))
+                part = step * 32 + quarter * 8
+                score(dots, heads, part, eight(at0, part), eight(at1, part))
             scored = buffer * (group * _TILE)
             for h in range(group):
                 dot0, dot1 = _quarter_sum(dots[2 * h]), _quarter_sum(dots[2 * h + 1])
@@ -160,7 +153,7 @@ def attention_kernel(group: int, dim: int, half: bool, block: int, id_bytes: int
             cuda.syncthreads()
             # the next tile's scores go to the other buffer, and no thread passes its barrier before all are through here
             if thread < pairs:
-                weigh(sums, shares, scored, scales, places, buffer * _TILE, min(num_keys - first, _TILE), values_at, thread)
+                weigh(sums, shares, scored, scales, places, buffer * _TILE, min(num_keys - first, _TILE), values, context, kv_head, thread)
         for i in range(rounds):
             total = _warp_sum(weight[i])
             if lane == 0 and warp + 4 * i < group:
@@ -199,18 +192,19 @@ def _score(group: int, dim: int) -> Any:
     return score
 
 
-def _weigh(group: int, row_bytes: int, half: bool) -> Any:
-    pair, pair_bytes = (_pair_of_halves, 4) if half else (_pair_of_floats, 8)
+def _weigh(group: int, cells: Cells) -> Any:
+    place, pair = cells.place, cells.pair
 
     @inline
-    def weigh(sums, shares, scored, scales, places, first, count, values_at, thread):  # type: ignore[no-untyped-def]
+    def weigh(sums, shares, scored, scales, places, first, count, values, context, kv_head, thread):  # type: ignore[no-untyped-def]
         """This thread's two values of every head, four keys at a time; a place past `count` has the weight 0."""
         for h in range(group):
             sums[2 * h], sums[2 * h + 1] = multiply(sums[2 * h], scales[h]), multiply(sums[2 * h + 1], scales[h])
-        at = values_at + thread * pair_bytes
         for n in range(0, count, 4):
-            a, b = pair(at + places[first + n] * np.int64(row_bytes)), pair(at + places[first + n + 1] * np.int64(row_bytes))
-            c, d = pair(at + places[first + n + 2] * np.int64(row_bytes)), pair(at + places[first + n + 3] * np.int64(row_bytes))
+            a = pair(place(values, context, kv_head, places[first + n]), thread * 2)
+            b = pair(place(values, context, kv_head, places[first + n + 1]), thread * 2)
+            c = pair(place(values, context, kv_head, places[first + n + 2]), thread * 2)
+            d = pair(place(values, context, kv_head, places[first + n + 3]), thread * 2)
             for h in range(group):
                 p = load_shared_float4(shares, scored + h * _TILE + n)
                 sums[2 * h] = fused(p[3], d[0], fused(p[2], c[0], fused(p[1], b[0], fused(p[0], a[0], sums[2 * h]))))
@@ -229,27 +223,3 @@ def _quarter_sum(value):  # type: ignore[no-untyped-def]
 @inline
 def _exp(value):  # type: ignore[no-untyped-def]
     return np.float32(math.exp(value))
-
-
-@inline
-def _eight_halves(at):  # type: ignore[no-untyped-def]
-    w = load128(at)
-    a, b, c, d = halves(w[0]), halves(w[1]), halves(w[2]), halves(w[3])
-    return a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]
-
-
-@inline
-def _eight_floats(at):  # type: ignore[no-untyped-def]
-    a, b = load_float4(at), load_float4(at + 16)
-    return a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]
-
-
-@inline
-def _pair_of_halves(at):  # type: ignore[no-untyped-def]
-    return halves(load32(at))
-
-
-@inline
-def _pair_of_floats(at):  # type: ignore[no-untyped-def]
-    w = load64(at)
-    return as_float(w[0]), as_float(w[1])

@@ -8,6 +8,7 @@ import pytest
 
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.delta_chunks import delta_kernel
+from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
@@ -79,9 +80,9 @@ def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
     assert not re.search(r"ld\.global\.nc\.(v2|v4|u32|u64)", text)
 
 
-@pytest.mark.parametrize(("half", "capability"), [*((True, c) for c in CAPABILITIES), (False, (9, 0))])
-def test_selected_attention_multiplies_a_loaded_key_with_every_head(half: bool, capability: tuple[int, int]) -> None:
-    text = ptx(attention_kernel(12, 256, half, 4, 4), capability)
+@pytest.mark.parametrize(("kv_format", "capability"), [*(("fp16", c) for c in CAPABILITIES), ("fp32", (9, 0))])
+def test_selected_attention_multiplies_a_loaded_key_with_every_head(kv_format: str, capability: tuple[int, int]) -> None:
+    text = ptx(attention_kernel(12, 256, kv_format, 4, 4), capability)
     assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
     assert text.count("ld.global.nc.v4") >= 2
     assert text.count("ld.shared.v4") == 2 * 12 + 12
@@ -122,3 +123,12 @@ def test_products_of_the_weighted_sum_are_rounded_before_they_are_added() -> Non
     text = ptx(scatter_add_kernel(), (9, 0))
     assert "mul.rn.f32" in text and "add.rn.f32" in text
     assert "fma" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_delta_step_loads_and_stores_its_state_once_and_16_bytes_wide(capability: tuple[int, int]) -> None:
+    text = ptx(step_kernel(128), capability)
+    assert text.count("ld.global.v4.f32") == 8 == text.count("st.global.v4.f32") - 1  # eight rows of four columns, and what was read
+    assert text.count("shfl.sync.bfly") == 2 * 9  # four columns at the key and at the query, and key . query
+    for kernel in (step_kernel(128), step_kernel(100), conv_kernel(4, 128), norm_kernel(128, "silu")):
+        assert ".local" not in ptx(kernel, capability)
