@@ -42,10 +42,11 @@ _warp_sum = lane_sum(32)
 def selected_attention(query: Any, keys: Any, values: Any, chosen: Any, block: int, start: int, out: Any, stream: int = 0) -> None:
     """out[:, t] = softmax(query[:, t] . keys) values over what the token at position start + t reads.
 
-    query (scaled), out: float32 [K, T, G, D]; keys, values: float32 or float16 [K, context, D]. `chosen`: int32 or int64 [T, b], ids of
-    whole blocks of `block` tokens up to the query, ascending, as select_blocks makes them; not checked. A token reads these and all
-    after its last whole block; one that has at most b whole blocks reads every token up to itself, whatever its row of `chosen` says.
-    chosen None: every token does. D is a multiple of 32, at most 256; G at most 16.
+    query (scaled), out: float32 [K, T, G, D]; keys, values: cells of [K, context], as kv_cells.py has them. Of a format that rotates
+    the query is rotated already, and what comes out still. `chosen`: int32 or int64 [T, b], ids of whole blocks of `block` tokens up
+    to the query, ascending, as select_blocks makes them; not checked. A token reads these and all after its last whole block; one that
+    has at most b whole blocks reads every token up to itself, whatever its row of `chosen` says. chosen None: every token does.
+    D is a multiple of 32, at most 256; G at most 16.
 
     A row's bits depend on its query, its position and what it reads alone. Against exact arithmetic: relative L2 below 1e-5.
     """

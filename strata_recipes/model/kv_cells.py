@@ -16,6 +16,7 @@ from kernels_numba.kv_formats import KV_FORMATS, KvFormat
 from strata_recipes.errors import ConfigError
 
 _FLOATS = {"fp32": torch.float32, "fp16": torch.float16}
+_TYPES = {**_FLOATS, "int8": torch.int8, "q4_0": torch.uint8}  # the type of an array of cells, which tells kernels its format
 
 
 def kv_format(name: str) -> KvFormat:
@@ -39,6 +40,11 @@ class Cells:
 
     def write(self, start: int, rows: Tensor) -> None:
         """Rows [T, K, D] of tokens from `start` on."""
+        if self.form.group and self.array.is_cuda and self.dim % 8 == 0:
+            from kernels_numba.gpu.kv_store import kv_store  # numba-cuda's import is for those who have a card
+
+            kv_store(rows.contiguous(), self.array, start)
+            return
         self.array[:, start : start + rows.shape[0]] = encode(rows.transpose(0, 1), self.form)
 
     def first(self, count: int) -> Tensor:
@@ -52,9 +58,8 @@ class Cells:
 
 def empty_cells(form: KvFormat, heads: int, context: int, dim: int, device: torch.device | None = None) -> Cells:
     """Room for a context; nothing is zeroed, as cells are written before they are read."""
-    if form.name in _FLOATS:
-        return Cells(form, dim, torch.empty(heads, context, dim, dtype=_FLOATS[form.name], device=device))
-    return Cells(form, dim, torch.empty(heads, context, form.cell_bytes(dim), dtype=torch.uint8, device=device))
+    width = form.cell_bytes(dim) if form.group else dim
+    return Cells(form, dim, torch.empty(heads, context, width, dtype=_TYPES[form.name], device=device))
 
 
 def rotate(x: Tensor, form: KvFormat) -> Tensor:
@@ -77,7 +82,7 @@ def encode(rows: Tensor, form: KvFormat) -> Tensor:
     dim = rows.shape[-1]
     groups = functional.pad(rotate(rows, form), (0, -dim % form.group)).unflatten(-1, (-1, form.group))
     codes, scales = _codes_of_8(groups) if form.bits == 8 else _codes_of_4(groups)
-    return torch.cat((codes.flatten(-2)[..., : form.code_bytes(dim)], scales.view(torch.uint8)), dim=-1)
+    return torch.cat((codes.flatten(-2)[..., : form.code_bytes(dim)], scales.view(codes.dtype)), dim=-1)
 
 
 def decode(cells: Tensor, dim: int, form: KvFormat) -> Tensor:
@@ -85,10 +90,9 @@ def decode(cells: Tensor, dim: int, form: KvFormat) -> Tensor:
     if form.name in _FLOATS:
         return cells.to(torch.float32)
     codes, scales = cells.split((form.code_bytes(dim), 2 * form.groups(dim)), dim=-1)
-    if form.bits == 8:
-        values = codes.view(torch.int8).to(torch.float32)
-    else:
-        values = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(-2).to(torch.float32) - 8
+    if form.bits == 4:
+        codes = torch.stack((codes & 15, codes >> 4), dim=-1).flatten(-2)
+    values = codes.to(torch.float32) - (8 if form.bits == 4 else 0)
     values = functional.pad(values, (0, -values.shape[-1] % form.group)).unflatten(-1, (-1, form.group))
     widened = scales.contiguous().view(torch.float16).to(torch.float32)
     return (values * widened[..., None]).flatten(-2)[..., :dim]
@@ -96,7 +100,7 @@ def decode(cells: Tensor, dim: int, form: KvFormat) -> Tensor:
 
 def _codes_of_8(groups: Tensor) -> tuple[Tensor, Tensor]:
     units, scales = _divided(groups, groups.abs().amax(-1) / torch.tensor(127.0, device=groups.device))
-    return units.clamp(-127, 127).to(torch.int8).view(torch.uint8), scales
+    return units.clamp(-127, 127).to(torch.int8), scales
 
 
 def _codes_of_4(groups: Tensor) -> tuple[Tensor, Tensor]:
