@@ -24,22 +24,23 @@ def kv_store(rows: Any, cells: Any, start: int, stream: int = 0) -> None:
     if start < 0 or start + tokens > into.context:
         raise ValueError(f"rows of positions {start} to {start + tokens} for a context of {into.context}")
     source = address("rows", rows, "float32", (tokens, heads, dim))
-    store_kernel(into.kv_format, dim).launch(tokens * heads, stream, source, into.at, heads, into.context, start)
+    kernel = store_kernel(into.kv_format, dim, into.far != 0)
+    kernel.launch(tokens * heads, stream, source, into.at, into.far, into.resident, heads, into.context, start)
 
 
 @functools.cache
-def store_kernel(kv_format: str, dim: int) -> Kernel:
+def store_kernel(kv_format: str, dim: int, is_split: bool) -> Kernel:
     """A warp a row, so that one token's are neighbours."""
-    cells = kv_cells(kv_format, dim)
-    place, store = cells.place, cells.store
+    cells = kv_cells(kv_format, dim, is_split)
+    array, place, store = cells.array, cells.place, cells.store
 
-    def store_rows(rows, array, heads, context, start):  # type: ignore[no-untyped-def]
+    def store_rows(rows, near, far, resident, heads, context, start):  # type: ignore[no-untyped-def]
         row = cuda.shared.array(dim, float32)
         lane, unit = np.int32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
         token = unit // heads
         for i in range(lane, dim, 32):
             row[i] = load_float(rows + (unit * dim + i) * 4)
         cuda.syncthreads()
-        store(place(array, context, unit - token * heads, start + token), row, np.int32(0), lane)
+        store(place(array(near, far, resident), context, unit - token * heads, start + token), row, np.int32(0), lane)
 
-    return Kernel(store_rows, "i64 i64 i64 i64 i64", 32)
+    return Kernel(store_rows, "i64 i64 i64 i64 i64 i64 i64", 32)

@@ -98,9 +98,10 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
         place.file_bytes,
         best.ram.part(STAGE),
     )
-    kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
+    mean_blob, has_card = pack.experts_bytes / g.total_experts, machine.gpu is not None
+    kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, mean_blob, has_card)
     mtp = mtp_decision(pack, kv.format, kv.max_context)
-    decisions = [*expert_decisions(case, options), startup_why, *prefill_why, kv_why, *compute_why, *([mtp] if mtp else [])]
+    decisions = [*expert_decisions(case, options), startup_why, *prefill_why, *kv_why, *compute_why, *([mtp] if mtp else [])]
     return Plan(
         version=PLAN_VERSION,
         hardware=machine.name,

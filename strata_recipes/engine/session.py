@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from strata_recipes.engine.decode import DecodeResult, Limits, Logits, decode
 from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
+from strata_recipes.engine.kv_memory import LockedCells
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.startup import Order, StartedTiers, start
@@ -28,11 +29,12 @@ from strata_recipes.errors import ConfigError, DeviceError
 from strata_recipes.machine.cores import usable_cores
 from strata_recipes.model.experts import CpuExperts, Experts
 from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.kv_cells import host_bytes
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, RING, RING_SLOTS, SLOTS, START, expert_row_bytes
+from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, KV, RING, RING_SLOTS, SLOTS, START, expert_row_bytes
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
@@ -63,6 +65,7 @@ class Session:
         self._model: Qwen4Exp | None = None
         self._experts: Experts | None = None
         self._card: Card | None = None
+        self._far_cells: LockedCells | None = None  # a card's, beyond kv.resident_tokens
         self.took = StartParts()
         self._started: StartedTiers | None = None
         self._state: SequenceState | None = None
@@ -221,6 +224,9 @@ class Session:
             self._experts = CpuExperts(index, plan.compute.arithmetic, plan.prefill.chunk)
         else:
             self._experts = self._cuda_experts(index, device)
+        if self._card is not None and plan.kv.resident_tokens is not None:
+            self._far_cells = LockedCells(plan.ram.part(KV), self._card.locks)
+            self._opened.callback(self._far_cells.close)
         self.took = StartParts(opened - began, time.perf_counter() - opened)
 
     def _memory(self) -> AbstractContextManager[None]:
@@ -229,7 +235,7 @@ class Session:
     def _warming(self) -> WarmUp | None:
         if self._card is None:
             return None
-        warm = WarmUp(*self._ready(), self.pack.index)
+        warm = WarmUp(*self._ready(), self.pack.index, self._far_cells is not None)
         self._opened.callback(warm.close)
         return warm
 
@@ -266,7 +272,10 @@ class Session:
         return self._model, self._experts
 
     def _new_state(self, model: Qwen4Exp) -> SequenceState:
-        state = model.new_state(self.plan.kv.max_context)
+        kv, host = self.plan.kv, host_bytes if self._far_cells is None else self._far_cells
+        if self._far_cells is not None:
+            self._far_cells.begin()
+        state = model.new_state(kv.max_context, kv.resident_tokens, host)
         if state.num_bytes > self.plan.kv.num_bytes:
             raise DeviceError(f"a sequence takes {state.num_bytes} bytes, the plan counted {self.plan.kv.num_bytes}: plan again")
         return state

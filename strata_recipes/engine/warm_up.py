@@ -45,8 +45,9 @@ class _Blank:
 class WarmUp:
     """A thread of its own; `wait` returns when all is compiled, and raises what it raised. `close` ends it after the kernel at work."""
 
-    def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex) -> None:
+    def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex, cells_apart: bool) -> None:
         self._work = model, experts, index
+        self._cells_apart = cells_apart
         self._error: BaseException | None = None
         self._stopping = False
         self.seconds = 0.0
@@ -73,7 +74,7 @@ class WarmUp:
     def _run(self) -> None:
         began = time.perf_counter()
         try:
-            for step in (*_mixers(*self._work[::2]), *_experts(*self._work)):
+            for step in (*_mixers(*self._work[::2], self._cells_apart), *_experts(*self._work)):
                 if self._stopping:
                     return
                 step()
@@ -83,10 +84,11 @@ class WarmUp:
         self.seconds = time.perf_counter() - began
 
 
-def _mixers(model: Qwen4Exp, index: PackIndex) -> list[Callable[[], object]]:
-    """Each layer's, one after the other, then the head and the ranking of blocks."""
-    ids = np.zeros(TOKENS, np.int64)
-    state, streams = model.new_state(max(TOKENS, index.geometry.index_block)), model.embed(ids)
+def _mixers(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> list[Callable[[], object]]:
+    """Each layer's, one after the other, then the head and the ranking of blocks. Kernels differ where some cells lie in RAM."""
+    ids, context = np.zeros(TOKENS, np.int64), max(TOKENS, index.geometry.index_block)
+    state = model.new_state(context, 1 if cells_apart else None, partial(torch.empty, dtype=torch.uint8, pin_memory=cells_apart))
+    streams = model.embed(ids)
     layers = [partial(model.mixer, layer, streams, ids, state, 0) for layer in range(index.geometry.num_layers)]
     return [*layers, partial(model.logits, streams[-1:]), model.warm_up_selection]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels_numba.kv_formats import KvFormat
 from strata_recipes.errors import ModelError
-from strata_recipes.model.kv_cells import Cells, empty_cells, kv_format
+from strata_recipes.model.kv_cells import Cells, Places, empty_cells, kv_format
 from strata_recipes.pack.index import Geometry
 
 
@@ -45,10 +45,11 @@ class NgramState:
 class SequenceState:
     """All states of one sequence. Each layer counts its own tokens: in layer-major order they advance apart."""
 
-    def __init__(self, g: Geometry, kv: str, max_context: int, device: torch.device | None = None) -> None:
+    def __init__(self, g: Geometry, kv: str, max_context: int, places: Places | None = None) -> None:
         self.max_context = max_context
-        form = kv_format(kv)
-        self.attention = {layer: _attention(g, form, max_context, device) for layer in g.attention_layers}
+        form, places = kv_format(kv), places or Places()
+        device = places.device
+        self.attention = {layer: _attention(g, form, max_context, places) for layer in g.attention_layers}
         self.delta = {layer: _delta(g, device) for layer in range(g.num_layers) if not g.is_attention(layer)}
         self.ngram = {layer: _ngram(g, device) for layer in g.ngram_layers}
         self._tokens = [0] * g.num_layers
@@ -74,12 +75,12 @@ class SequenceState:
         self._tokens[layer] = start + num_tokens
 
 
-def _attention(g: Geometry, form: KvFormat, max_context: int, device: torch.device | None) -> AttentionState:
+def _attention(g: Geometry, form: KvFormat, max_context: int, places: Places) -> AttentionState:
     return AttentionState(
-        empty_cells(form, g.kv_heads, max_context, g.head_dim, device),
-        empty_cells(form, g.kv_heads, max_context, g.head_dim, device),
-        torch.empty(-(-max_context // g.index_block), g.indexer_dim, device=device),
-        torch.empty(g.index_block, g.indexer_dim, device=device),
+        empty_cells(form, g.kv_heads, max_context, g.head_dim, places),
+        empty_cells(form, g.kv_heads, max_context, g.head_dim, places),
+        torch.empty(-(-max_context // g.index_block), g.indexer_dim, device=places.device),
+        torch.empty(g.index_block, g.indexer_dim, device=places.device),
     )
 
 

@@ -6,6 +6,7 @@ K kv heads, D head dimension. The rules of rounding are kernels_numba/reference_
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn import functional
 from kernels_numba.kv_formats import KV_FORMATS, KvFormat
 from strata_recipes.errors import ConfigError
 
+Host = Callable[[int], Tensor]  # bytes -> a uint8 tensor of them, on the CPU
 _FLOATS = {"fp32": torch.float32, "fp16": torch.float16}
 _TYPES = {**_FLOATS, "int8": torch.int8, "q4_0": torch.uint8}  # the type of an array of cells, which tells kernels its format
 
@@ -28,38 +30,81 @@ def kv_format(name: str) -> KvFormat:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells of all tokens of a context. What a token reads does not depend on when the others were written."""
+    """Cells of all tokens of a context. What a token reads does not depend on when the others were written, nor on where they lie."""
 
     form: KvFormat
     dim: int
-    array: Tensor  # [K, context, D] of a float format, or [K, context, cell bytes]
+    near: Tensor  # [K, tokens, D] of a float format, or [K, tokens, cell bytes]: the first tokens'
+    far: Tensor | None = None  # the others', in RAM; for a card it is page-locked
 
     @property
     def num_bytes(self) -> int:
-        return self.array.nbytes
+        return self.near.nbytes + (0 if self.far is None else self.far.nbytes)
 
     def write(self, start: int, rows: Tensor) -> None:
         """Rows [T, K, D] of tokens from `start` on."""
-        if self.form.group and self.array.is_cuda and self.dim % 8 == 0:
+        if self.near.is_cuda and self.dim % 8 == 0 and (self.form.group or self.far is not None):
             from kernels_numba.gpu.kv_store import kv_store  # numba-cuda's import is for those who have a card
 
-            kv_store(rows.contiguous(), self.array, start)
+            kv_store(rows.contiguous(), self, start)
             return
-        self.array[:, start : start + rows.shape[0]] = encode(rows.transpose(0, 1), self.form)
+        cells, resident = encode(rows.transpose(0, 1), self.form), self.near.shape[1]
+        here = max(0, min(rows.shape[0], resident - start))
+        self.near[:, start : start + here] = cells[:, :here]
+        if self.far is not None:
+            at = max(0, start - resident)
+            self.far[:, at : at + rows.shape[0] - here] = cells[:, here:].to(self.far.device)
 
     def first(self, count: int) -> Tensor:
         """Float32 [K, count, D] of the first tokens: rotated, where the format rotates."""
-        return decode(self.array[:, :count], self.dim, self.form)
+        resident = self.near.shape[1]
+        cells = self.near[:, :count]
+        if count > resident:
+            cells = torch.cat((cells, self._settled()[:, : count - resident].to(cells.device)), dim=1)
+        return decode(cells, self.dim, self.form)
 
     def gather(self, tokens: Tensor) -> Tensor:
         """Float32 [K, n, D] of tokens [n]."""
-        return decode(self.array.index_select(1, tokens), self.dim, self.form)
+        resident = self.near.shape[1]
+        if self.far is None:
+            return decode(self.near.index_select(1, tokens), self.dim, self.form)
+        cells = self.near.index_select(1, tokens.clamp(max=resident - 1))
+        beyond = (tokens >= resident).nonzero()[:, 0]
+        others = self._settled().index_select(1, (tokens[beyond] - resident).to(self.far.device))
+        cells[:, beyond] = others.to(cells.device)
+        return decode(cells, self.dim, self.form)
+
+    def _settled(self) -> Tensor:
+        """`far`, once what a card still writes there has arrived."""
+        assert self.far is not None, "a context with no more tokens than lie near has no others"
+        if self.near.is_cuda:
+            torch.cuda.synchronize(self.near.device)
+        return self.far
 
 
-def empty_cells(form: KvFormat, heads: int, context: int, dim: int, device: torch.device | None = None) -> Cells:
+def host_bytes(num_bytes: int) -> Tensor:
+    """Memory for cells that a CPU reads."""
+    return torch.empty(num_bytes, dtype=torch.uint8)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the cells of each layer go: `resident` tokens of them on the device, the others in RAM that `host` gives by the byte."""
+
+    device: torch.device | None = None
+    resident: int | None = None  # None: all
+    host: Host = host_bytes
+
+
+def empty_cells(form: KvFormat, heads: int, context: int, dim: int, places: Places) -> Cells:
     """Room for a context; nothing is zeroed, as cells are written before they are read."""
-    width = form.cell_bytes(dim) if form.group else dim
-    return Cells(form, dim, torch.empty(heads, context, width, dtype=_TYPES[form.name], device=device))
+    width, kind = form.cell_bytes(dim) if form.group else dim, _TYPES[form.name]
+    resident = context if places.resident is None else min(places.resident, context)
+    near = torch.empty(heads, resident, width, dtype=kind, device=places.device)
+    if resident == context:
+        return Cells(form, dim, near)
+    shape = heads, context - resident, width
+    return Cells(form, dim, near, places.host(math.prod(shape) * kind.itemsize).view(kind).view(shape))
 
 
 def rotate(x: Tensor, form: KvFormat) -> Tensor:

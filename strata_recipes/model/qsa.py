@@ -70,7 +70,7 @@ class SelectedAttention:
                 chosen[at - start : to - start] = self.indexer.select(scores, at)
         query = query.contiguous()
         read = torch.empty_like(query)
-        selected_attention(query, state.keys.array, state.values.array, chosen, self.indexer.block, start, read)
+        selected_attention(query, state.keys, state.values, chosen, self.indexer.block, start, read)
         return read
 
     def _read(self, query: Tensor, index: Tensor | None, state: AttentionState, start: int, middle: int) -> Tensor:

@@ -15,7 +15,7 @@ from strata_recipes.model.arithmetic import COMPUTE
 from strata_recipes.model.gdn import GatedDeltaNet
 from strata_recipes.model.hyper_connection import HyperConnection, inject
 from strata_recipes.model.kv_cache import SequenceState
-from strata_recipes.model.kv_cells import kv_format
+from strata_recipes.model.kv_cells import Host, Places, host_bytes, kv_format
 from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.ple import NgramEmbedding
 from strata_recipes.model.qsa import SelectedAttention
@@ -60,10 +60,13 @@ class Qwen4Exp:
         self._last = HyperConnection(weights, "output_hc", g, injects=False)
         self._head = weights.matrix("output.weight")
 
-    def new_state(self, max_context: int | None = None) -> SequenceState:
-        """An empty sequence, allocated for `max_context` tokens (None: the model's)."""
+    def new_state(self, max_context: int | None = None, resident: int | None = None, host: Host = host_bytes) -> SequenceState:
+        """An empty sequence, allocated for `max_context` tokens (None: the model's).
+
+        `resident`: tokens whose keys and values lie on the device (None: all); `host` gives RAM for the others'.
+        """
         context = self.max_context if max_context is None else max_context
-        return SequenceState(self.geometry, self.kv, context, self.device)
+        return SequenceState(self.geometry, self.kv, context, Places(self.device, resident, host))
 
     @torch.no_grad()
     def embed(self, ids: Tensor | np.ndarray) -> Tensor:

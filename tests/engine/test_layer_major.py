@@ -47,8 +47,8 @@ def state_bytes(state: SequenceState) -> tuple[bytes, ...]:
     tokens, found = state.num_tokens, []
     for attention in state.attention.values():
         found += [
-            attention.keys.array[:, :tokens],
-            attention.values.array[:, :tokens],
+            attention.keys.first(tokens),
+            attention.values.first(tokens),
             attention.blocks[: tokens // attention.pending.shape[0]],
         ]
         found.append(attention.pending[: tokens % attention.pending.shape[0]])

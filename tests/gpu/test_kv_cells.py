@@ -35,7 +35,7 @@ def test_other_types_places_and_widths_are_refused() -> None:
     keys = to_device(np.zeros((2, 5, 8), np.float32))
     with pytest.raises(ValueError, match="keys are int32: wanted float32, float16, int8, uint8"):
         kv_cache(to_device(np.zeros((2, 5, 8), np.int32)), keys, 2, 8)
-    with pytest.raises(ValueError, match="values are fp16 for 5 tokens, wanted fp32 for 5 as keys are"):
+    with pytest.raises(ValueError, match="values are fp16 for 5 tokens, 5 of them near: wanted fp32 for 5, 5 of them near, as keys are"):
         kv_cache(keys, to_device(np.zeros((2, 5, 8), np.float16)), 2, 8)
     with pytest.raises(ValueError, match="cells of 12 values: wanted a multiple of 8"):
         kv_cells("fp32", 12)

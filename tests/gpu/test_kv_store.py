@@ -9,11 +9,12 @@ from kernels_numba import reference_kv
 from kernels_numba.device import SIMULATED, to_device, to_host
 from kernels_numba.gpu.kv_cells import KV_TYPES
 from kernels_numba.gpu.kv_store import kv_store
+from tests.gpu.split_cells import split
 from tests.kernels.rows import kv_rows
 
 TYPES = {name: kv_type for kv_type, name in KV_TYPES.items()}
-DIMS = [8, 40, 96] if SIMULATED else [8, 24, 32, 40, 64, 72, 96, 128, 192, 256, 512, 768]
-TOKENS = 4 if SIMULATED else 300
+DIMS = [8, 96] if SIMULATED else [8, 24, 32, 40, 64, 72, 96, 128, 192, 256, 512, 768]
+TOKENS = 3 if SIMULATED else 300
 
 
 def empty(name: str, heads: int, context: int, dim: int) -> np.ndarray:
@@ -37,6 +38,17 @@ def test_scales_of_every_size(name: str) -> None:
     rows[0, 0, 0], rows[0, 1] = 127, 0
     rows[1, 0, 5], rows[1, 1, 40], rows[2, 0, 0], rows[2, 1, 63] = np.nan, np.inf, -np.inf, 1e9
     check(rows, name)
+
+
+@pytest.mark.parametrize("resident", [2, 5] if SIMULATED else [1, 3, 5, 130, 302])
+@pytest.mark.parametrize("name", list(TYPES))
+def test_cells_in_two_places(name: str, resident: int) -> None:
+    """Cut before, at and inside what is written: the same bytes, and nothing beside them."""
+    rows = kv_rows(2 * TOKENS, 40).reshape(TOKENS, 2, 40)
+    whole, parts = to_device(empty(name, 2, TOKENS + 4, 40)), split(empty(name, 2, TOKENS + 4, 40), resident)
+    kv_store(to_device(rows), whole, 3)
+    kv_store(to_device(rows), parts, 3)
+    assert parts.joined().tobytes() == to_host(whole).tobytes()
 
 
 def check(rows: np.ndarray, name: str, start: int = 3) -> None:

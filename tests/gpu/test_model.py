@@ -113,6 +113,16 @@ def test_rounded_keys_and_values_in_every_order(packs: Packs, kv: str) -> None:
         assert same(taken(pack, card_planned(pack, 130, super_chunk=super_chunk, kv=kv), 130), wanted)
 
 
+@pytest.mark.parametrize(("kv", "resident"), [("fp32", 1), ("fp16", 77), ("int8", 33), ("q4_0", 97)])
+def test_cells_in_page_locked_ram_give_the_same_bits(packs: Packs, kv: str, resident: int) -> None:
+    pack = packs("tiny-q2_0")
+    wanted = taken(pack, card_planned(pack, 130, order="chunked", super_chunk="auto", kv=kv), 130)
+    for order in (dict(order="chunked", super_chunk="auto"), dict(super_chunk=S)):
+        plan = card_planned(pack, 130, kv=kv, resident=resident, **order)
+        assert plan.kv.resident_tokens == resident
+        assert same(taken(pack, plan, 130), wanted)
+
+
 MODES: list[dict[str, Any]] = [
     dict(mode="full_arena", slots=30),
     dict(mode="full_arena", slots=0),

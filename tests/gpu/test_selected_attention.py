@@ -9,7 +9,9 @@ import pytest
 
 from kernels_numba import reference_kv, reference_ops
 from kernels_numba.device import SIMULATED, to_device, to_host
+from kernels_numba.gpu.kv_cells import KV_TYPES
 from kernels_numba.gpu.selected_attention import selected_attention
+from tests.gpu.split_cells import split
 from tests.kernels.attention import Drawn, draw
 
 RELATIVE = 1e-5
@@ -43,6 +45,18 @@ def test_rounded_keys_and_values(shape: tuple[int, int, int, int], start: int, c
     in_cells = [part.view({"int8": np.int8, "q4_0": np.uint8}[name]) for part in cells]
     stored = dataclasses.replace(exact, keys=in_cells[0], values=in_cells[1])
     check(run(stored), dataclasses.replace(exact, keys=keys, values=values))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint8])
+@pytest.mark.parametrize("resident", [10] if SIMULATED else [1, 3, 150, 157, 219])
+def test_cells_in_two_places_give_the_same_bits(resident: int, dtype: type) -> None:
+    drawn = draw((1, 2, 2, 32), 11, 2) if SIMULATED else draw((2, 70, 3, 64), 150, 2)
+    name = KV_TYPES[np.dtype(dtype).name]
+    cells = [reference_kv.encode(part, name).view(dtype) for part in (drawn.keys, drawn.values)]
+    whole = run(dataclasses.replace(drawn, keys=cells[0], values=cells[1]))
+    query, chosen, out = to_device(drawn.query), to_device(drawn.chosen), to_device(np.zeros_like(drawn.query))
+    selected_attention(query, split(cells[0], resident), split(cells[1], resident), chosen, drawn.block, drawn.start, out)
+    assert np.isfinite(whole).all() and to_host(out).tobytes() == whole.tobytes()
 
 
 @pytest.mark.gpu
@@ -103,7 +117,9 @@ def test_wrong_arguments_are_refused() -> None:
         run(Drawn(drawn.query, drawn.keys.astype(np.float64), drawn.values, drawn.chosen, 4, 11))
     with pytest.raises(ValueError, match="of 24 values: wanted at most 16, and a multiple of 32 to 256"):
         run(draw((1, 2, 2, 24), 11, 2))
-    with pytest.raises(ValueError, match="values are fp16 for 16 tokens, wanted fp32 for 16 as keys are"):
+    with pytest.raises(
+        ValueError, match="values are fp16 for 16 tokens, 16 of them near: wanted fp32 for 16, 16 of them near, as keys are"
+    ):
         run(Drawn(drawn.query, drawn.keys, drawn.values.astype(np.float16), drawn.chosen, 4, 11))
 
 

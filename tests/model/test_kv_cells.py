@@ -8,7 +8,7 @@ import torch
 
 from kernels_numba import reference_kv
 from kernels_numba.kv_formats import KV_FORMATS
-from strata_recipes.model.kv_cells import decode, empty_cells, encode, rotate
+from strata_recipes.model.kv_cells import Places, decode, empty_cells, encode, rotate
 from tests.kernels.rows import kv_rows
 
 DIMS = [1, 24, 32, 33, 64, 72, 96, 128, 256, 768]
@@ -49,12 +49,27 @@ def check(rows: np.ndarray, name: str) -> None:
 @pytest.mark.parametrize("name", list(KV_FORMATS))
 def test_a_tokens_cells_do_not_depend_on_what_is_written_with_them(name: str) -> None:
     rows = torch.from_numpy(kv_rows(3 * 50, 96)).view(50, 3, 96)
-    whole, parts = (empty_cells(KV_FORMATS[name], 3, 60, 96) for _ in range(2))
+    whole, parts = (empty_cells(KV_FORMATS[name], 3, 60, 96, Places()) for _ in range(2))
     whole.write(4, rows)
     for at, to in ((0, 1), (1, 30), (30, 50)):
         parts.write(4 + at, rows[at:to])
-    assert torch.equal(whole.array[:, 4:54], parts.array[:, 4:54])
+    assert torch.equal(whole.near[:, 4:54], parts.near[:, 4:54])
     tokens = torch.tensor([53, 4, 9, 9, 30])
     assert torch.equal(whole.gather(tokens), whole.first(54)[:, tokens])
     wanted = reference_kv.decode(reference_kv.encode(rows.numpy(), name), 96, name)
     assert np.array_equal(whole.first(54)[:, 4:].numpy(), wanted.transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("resident", [1, 3, 31, 32, 33, 59])
+@pytest.mark.parametrize("name", list(KV_FORMATS))
+def test_where_cells_lie_changes_no_value(name: str, resident: int) -> None:
+    rows = torch.from_numpy(kv_rows(3 * 60, 40)).view(60, 3, 40)
+    whole, split = (empty_cells(KV_FORMATS[name], 3, 60, 40, Places(resident=where)) for where in (None, resident))
+    assert split.far is not None and split.near.shape[1] == resident and split.num_bytes == whole.num_bytes
+    for at, to in ((0, 2), (2, 31), (31, 34), (34, 60)):
+        whole.write(at, rows[at:to])
+        split.write(at, rows[at:to])
+    for count in (1, 31, 60):
+        assert torch.equal(split.first(count), whole.first(count))
+    tokens = torch.tensor([59, 0, 31, 32, 2, 2, 30, 58])
+    assert torch.equal(split.gather(tokens), whole.gather(tokens))

@@ -30,7 +30,7 @@ def state_of(tokens: int, dtype: torch.dtype = torch.float32) -> AttentionState:
 
 def plain(query: torch.Tensor, state: AttentionState, seen: np.ndarray) -> np.ndarray:
     """Softmax attention in float64 of query [K, T, G, D] over the tokens that `seen` [T, n] allows."""
-    q, k, v = (part.double().numpy() for part in (query, state.keys.array, state.values.array))
+    q, k, v = (part.double().numpy() for part in (query, state.keys.near, state.values.near))
     scores = np.where(seen[None, :, None], np.einsum("ktgd,knd->ktgn", q, k[:, : seen.shape[1]]), -np.inf)
     share = np.exp(scores - scores.max(-1, keepdims=True))
     return np.einsum("ktgn,knd->ktgd", share / share.sum(-1, keepdims=True), v[:, : seen.shape[1]])
@@ -108,7 +108,7 @@ def test_tiles_bound_memory_and_change_nothing(small: Any, monkeypatch: pytest.M
     sizes, read = [], qsa.read_tokens
 
     def watched(query: torch.Tensor, state: AttentionState, tokens: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        sizes.append(2 * 4 * tokens.numel() * state.keys.array.shape[0] * state.keys.dim)
+        sizes.append(2 * 4 * tokens.numel() * state.keys.near.shape[0] * state.keys.dim)
         return read(query, state, tokens, hidden)
 
     monkeypatch.setattr(qsa, "read_tokens", watched)
