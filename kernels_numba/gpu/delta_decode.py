@@ -16,11 +16,9 @@ from numba import float32
 
 from kernels_numba.device import WIDE, Kernel, address, cuda, inline
 from kernels_numba.gpu.moe import silu
-from kernels_numba.gpu.warp import lane_sum
+from kernels_numba.gpu.warp import lane_sum, quarter_sum
 from kernels_numba.ptx import (
     add,
-    as_float,
-    as_word,
     divide,
     fused,
     load_float,
@@ -29,7 +27,6 @@ from kernels_numba.ptx import (
     multiply,
     reload_float,
     reload_float4,
-    shuffle_xor,
     store_float,
     store_float4,
 )  # fmt: skip
@@ -195,9 +192,9 @@ def step_kernel(dim: int) -> Kernel:
                     value = multiply(held[4 * i + j], kept)
                     held[4 * i + j], met[j], got[j] = value, fused(k, value, met[j]), fused(q, value, got[j])
             place = np.int32(r & 1) * _BUFFER + warp * _SUMS
-            along = _down_sum(along)
+            along = quarter_sum(along)
             for j in range(4):
-                met[j], got[j] = _down_sum(met[j]), _down_sum(got[j])
+                met[j], got[j] = quarter_sum(met[j]), quarter_sum(got[j])
                 if lane < 8:
                     sums[place + across + j], sums[place + _COLUMNS + across + j] = met[j], got[j]
             if lane == 0:
@@ -262,13 +259,6 @@ def _softplus(value):  # type: ignore[no-untyped-def]
 @inline
 def _sigmoid(value):  # type: ignore[no-untyped-def]
     return divide(_ONE, _ONE + np.float32(math.exp(-value)))
-
-
-@inline
-def _down_sum(value):  # type: ignore[no-untyped-def]
-    """The sum over the four lanes of a warp that have the same columns."""
-    value = add(value, as_float(shuffle_xor(as_word(value), 8)))
-    return add(value, as_float(shuffle_xor(as_word(value), 16)))
 
 
 @inline

@@ -16,18 +16,15 @@ from numba import float32, int32
 
 from kernels_numba.device import Kernel, address, cuda, inline
 from kernels_numba.gpu.kv_cells import Cells, kv_cache, kv_cells
-from kernels_numba.gpu.warp import lane_sum, warp_highest
+from kernels_numba.gpu.warp import lane_sum, quarter_sum, warp_highest
 from kernels_numba.ptx import (
     add,
-    as_float,
-    as_word,
     divide,
     fused,
     load_float4,
     load_int,
     load_shared_float4,
     multiply,
-    shuffle_xor,
     store_float2,
 )  # fmt: skip
 
@@ -131,7 +128,7 @@ def attention_kernel(group: int, dim: int, kv_format: str, block: int, id_bytes:
                 score(dots, heads, part, eight(at0, part), eight(at1, part))
             scored = buffer * (group * _TILE)
             for h in range(group):
-                dot0, dot1 = _quarter_sum(dots[2 * h]), _quarter_sum(dots[2 * h + 1])
+                dot0, dot1 = quarter_sum(dots[2 * h]), quarter_sum(dots[2 * h + 1])
                 if quarter == h & 3:
                     shares[scored + h * _TILE + near] = dot0 if has0 else _NOTHING
                     shares[scored + h * _TILE + near + 8] = dot1 if has1 else _NOTHING
@@ -214,13 +211,6 @@ def _weigh(group: int, cells: Cells) -> Any:
                 sums[2 * h + 1] = fused(p[3], d[1], fused(p[2], c[1], fused(p[1], b[1], fused(p[0], a[1], sums[2 * h + 1]))))
 
     return weigh
-
-
-@inline
-def _quarter_sum(value):  # type: ignore[no-untyped-def]
-    """The sum over the four lanes of one key, the same bits in each."""
-    value = add(value, as_float(shuffle_xor(as_word(value), 8)))
-    return add(value, as_float(shuffle_xor(as_word(value), 16)))
 
 
 @inline

@@ -28,6 +28,13 @@ def _same(value):  # type: ignore[no-untyped-def]
 
 
 @inline
+def quarter_sum(value):  # type: ignore[no-untyped-def]
+    """The sum over the four lanes of a warp that are eight apart, the same bits in each."""
+    value = add(value, as_float(shuffle_xor(as_word(value), 8)))
+    return add(value, as_float(shuffle_xor(as_word(value), 16)))
+
+
+@inline
 def warp_highest(value):  # type: ignore[no-untyped-def]
     """The highest of 32 float32 values; a NaN may or may not be found."""
     value = max(value, as_float(shuffle_xor(as_word(value), 16)))

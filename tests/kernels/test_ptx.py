@@ -7,11 +7,16 @@ import re
 import pytest
 
 from kernels_numba.formats import FORMATS
+from kernels_numba.gpu.attention_decode import gather_kernel
+from kernels_numba.gpu.attention_inputs import inputs_kernel
+from kernels_numba.gpu.attention_part import part_kernel
 from kernels_numba.gpu.delta_chunks import delta_kernel
 from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
+from kernels_numba.gpu.index_decode import append_kernel, queries_kernel
+from kernels_numba.gpu.index_decode import scores_kernel as scores_at_kernel
 from kernels_numba.gpu.index_scores import scores_kernel
 from kernels_numba.gpu.kv_store import store_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
@@ -152,3 +157,30 @@ def test_delta_step_loads_and_stores_its_state_once_and_16_bytes_wide(capability
     assert text.count("shfl.sync.bfly") == 2 * 9  # four columns at the key and at the query, and key . query
     for kernel in (step_kernel(128), step_kernel(100), conv_kernel(4, 128), norm_kernel(128, "silu")):
         assert ".local" not in ptx(kernel, capability)
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_the_index_of_decode_keeps_its_keys_in_registers_for_all_rows(capability: tuple[int, int]) -> None:
+    text = ptx(scores_at_kernel(4, 128, 4), capability)
+    assert text.count("fma.rn.f32") == 4 * 64  # four heads, a quarter of two keys
+    assert text.count("ld.global.nc.v4.f32") == 16 + 4 * 8  # of the keys, and of the queries
+    for kernel in (scores_at_kernel(4, 128, 4), append_kernel(128, 32, 4, 4), queries_kernel(128, 32), select_kernel(4, 1024, True)):
+        assert ".local" not in ptx(kernel, capability)
+
+
+@pytest.mark.parametrize(("kv_format", "capability"), [("fp16", (8, 6)), ("fp32", (9, 0)), ("fp16", (12, 0))])
+def test_attention_of_one_token_asks_for_its_keys_and_values_before_it_computes(kv_format: str, capability: tuple[int, int]) -> None:
+    text = ptx(part_kernel(12, 256, kv_format, 4), capability)
+    assert text.count("fma.rn.f32") >= 12 * (64 + 64)  # every head: a quarter of half of two keys, two values of 32
+    before = text[: text.index("fma.rn.f32")]
+    assert before.count("ld.global.nc.v4") == (8 if kv_format == "fp16" else 16) + 6  # the keys, and the queries
+    narrow = r"ld\.global\.nc\.u32 " if kv_format == "fp16" else r"ld\.global\.nc\.v2"
+    assert len(re.findall(narrow, before)) >= 32  # the values
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_what_stands_before_and_after_attention_keeps_nothing_in_local_memory(capability: tuple[int, int]) -> None:
+    for kernel in (gather_kernel(256, 4), inputs_kernel(256, 32, "fp32"), inputs_kernel(256, 32, "fp16")):
+        assert ".local" not in ptx(kernel, capability)
+    assert "st.global.v4.u32" in ptx(inputs_kernel(256, 32, "fp16"), capability)  # eight halves of a cell
