@@ -2,9 +2,9 @@
 
     python -m benchmarks.decode PACK RESULTS [part ..]
 
-PACK: a folder for the 39 GB pack, made where it is missing. Parts: launches, vram, hot, ram, file, eight; all of them without one. Emulated, for
-`file`: a PC of 27 GiB of RAM, by a control group; the page cache is cold before. Nothing is drafted. Rates are of the tokens after the
-first, from metrics.json, with the capture of the graphs in them; `launches` profiles a few replayed tokens.
+PACK: a folder for the 39 GB pack, made where it is missing. Parts: launches, vram, hot, ram, file, eight; all of them without one.
+Emulated, for `file`: a PC of 27 GiB of RAM, by a control group; the page cache is cold before. Nothing is drafted. Rates are of the
+tokens after the first, from metrics.json, with the capture of the graphs in them; `launches` profiles a few replayed tokens.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def profiled(work: Callable[[], object], tokens: int, token_s: float) -> list[st
         by_name.setdefault(name.split("[")[0].split("__main__")[-1][:60], []).append(end - start)
     table = sorted(by_name.items(), key=lambda one: -sum(one[1]))[:28]
     return [
-        f"{len(spans) / tokens:,.0f} kernels and copies a token, which take {busy / tokens / 1000:.2f} ms of its {token_s * 1000:.2f}: nothing "
-        f"runs in {1 - busy / tokens / 1e6 / token_s:.1%} of it",
+        f"{len(spans) / tokens:,.0f} kernels and copies a token, which take {busy / tokens / 1000:.2f} ms of its {token_s * 1000:.2f}: "
+        f"nothing runs in {1 - busy / tokens / 1e6 / token_s:.1%} of it",
         *(f"  {sum(t) / tokens / 1000:7.3f} ms a token, {len(t) / tokens:6.1f} of {sum(t) / len(t):6.1f} us: {name}" for name, t in table),
     ]
 

@@ -111,6 +111,16 @@ def address(name: str, array: Any, dtype: str, shape: tuple[int, ...]) -> int:
     return data
 
 
+def locked_address(name: str, array: Any, dtype: str, shape: tuple[int, ...]) -> int:
+    """The same of page-locked host memory, which kernels read and write in place: a CPU tensor, or a numpy array that the caller locked."""
+    if hasattr(array, "data_ptr") and not SIMULATED and not array.is_pinned():
+        raise ValueError(f"{name} is not page-locked")
+    host = array if isinstance(array, np.ndarray) else array.numpy()
+    if not host.flags.c_contiguous or host.dtype.name != dtype or host.shape != shape:
+        raise ValueError(f"{name} is {host.dtype.name} of shape {host.shape}, wanted {dtype} of shape {shape}, contiguous")
+    return int(host.ctypes.data)
+
+
 def _describe(array: Any) -> tuple[str, tuple[int, ...], bool, int]:
     if hasattr(array, "data_ptr"):  # torch, without importing it
         if array.device.type != "cuda" and not SIMULATED:

@@ -1,73 +1,134 @@
 """How the cells of a KV cache lie in device memory: where one is, and its values to and from float32. Knows no attention.
 
 A *cell* is the key or the value of one token and kv head: `dim` values. Kernels reach cells through the functions of `kv_cells` alone.
+An array's dtype names its format: float32 or float16 [K, context, D]; int8, or uint8 for q4_0, [K, context, bytes of a cell].
+Where an array is wanted, anything with two of them will do: the first cells in `near`, the others in `far`, which is in page-locked RAM.
 """
 
 # mypy: no-check-untyped-defs
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kernels_numba.device import address, inline
+from kernels_numba.device import address, inline, locked_address
+from kernels_numba.gpu.kv_codes import eight_of, pair_of, rotator, store_of
+from kernels_numba.kv_formats import KV_FORMATS
 from kernels_numba.ptx import as_float, halves, load32, load64, load128, load_float4, load_shared_float4, pack_f16, store128, store_float4
 
-KV_TYPES = {"float32": "fp32", "float16": "fp16"}
-_VALUE_BYTES = {"fp32": 4, "fp16": 2}
+KV_TYPES = {"float32": "fp32", "float16": "fp16", "int8": "int8", "uint8": "q4_0"}
 
 
 @dataclass(frozen=True)
 class Cells:
     """Device functions on the cells of one format."""
 
-    place: Any  # (array, context, head, cell) -> address of a cell of an array [K, context] of them
+    array: Any  # (near, far, resident) -> the array that `place` takes: addresses, and the number of cells a head in the first
+    place: Any  # (array, context, head, cell) -> address of a cell of [K, context] of them
     eight: Any  # (cell's address, first) -> eight float32, from value number `first` on, which eight divides
     pair: Any  # (cell's address, first) -> two, from an even number on
-    # (cell's address, shared, at, lane): a cell's values from shared[at] on, four divides `at`. All 32 threads of a block call it
-    # together, after a barrier: it may shuffle, and change its part of `shared`
-    store: Any
+    # by all 32 threads of a block together, after a barrier; four divides `at`:
+    store: Any  # (cell's address, shared, at, lane): a cell's values from shared[at] on; it may change these there
+    rotate: Any  # (shared, at, lane): a query before it reads keys, or what was read of values after it; see kv_codes.rotator
+
+
+@dataclass(frozen=True)
+class CellArray:
+    """Checked keys or values of one layer."""
+
+    kv_format: str
+    context: int
+    at: int  # addresses
+    far: int  # 0: all cells are at the first
+    resident: int
 
 
 @dataclass(frozen=True)
 class KvCache:
-    """Checked keys and values [K, context, dim] of one layer."""
+    """Checked keys and values of one layer."""
 
     kv_format: str
     context: int
     keys: int  # addresses
     values: int
+    far_keys: int
+    far_values: int
+    resident: int
+
+    @property
+    def is_split(self) -> bool:
+        return self.far_keys != 0
+
+
+def cell_array(name: str, array: Any, heads: int, dim: int) -> CellArray:
+    """Where keys or values lie, aligned as whole cells allow, and their format; ValueError for other types, shapes and places."""
+    near, far = getattr(array, "near", array), getattr(array, "far", None)
+    resident, kv_type = int(near.shape[1]), str(near.dtype).removeprefix("torch.")
+    if kv_type not in KV_TYPES:
+        raise ValueError(f"{name} are {kv_type}: wanted {', '.join(KV_TYPES)}")
+    form = KV_FORMATS[KV_TYPES[kv_type]]
+    width, others = form.cell_bytes(dim) if form.group else dim, 0 if far is None else int(far.shape[1])
+    at = address(name, near, kv_type, (heads, resident, width))
+    beyond = 0 if far is None else locked_address(f"{name} beyond {resident}", far, kv_type, (heads, others, width))
+    alignment = math.gcd(16, form.cell_bytes(dim))
+    if at % alignment or beyond % alignment:
+        raise ValueError(f"{name} must start at a multiple of {alignment} bytes")
+    return CellArray(form.name, resident + others, at, beyond, resident)
 
 
 def kv_cache(keys: Any, values: Any, heads: int, dim: int) -> KvCache:
-    """Where keys and values lie: float32 or float16 [heads, context, dim], of one type, 16-byte aligned; ValueError for others."""
-    context, kv_type = int(keys.shape[1]), str(keys.dtype).removeprefix("torch.")
-    if kv_type not in KV_TYPES:
-        raise ValueError(f"keys are {kv_type}: wanted float32 or float16")
-    cells = heads, context, dim
-    places = address("keys", keys, kv_type, cells), address("values", values, kv_type, cells)
-    if any(place % 16 for place in places):
-        raise ValueError("keys and values must start at multiples of 16 bytes")
-    return KvCache(KV_TYPES[kv_type], context, *places)
+    """Keys and values of one format, context and split, checked."""
+    a, b = cell_array("keys", keys, heads, dim), cell_array("values", values, heads, dim)
+    if (a.kv_format, a.context, a.resident) != (b.kv_format, b.context, b.resident):
+        wanted = f"{a.kv_format} for {a.context}, {a.resident} of them near"
+        raise ValueError(f"values are {b.kv_format} for {b.context} tokens, {b.resident} of them near: wanted {wanted}, as keys are")
+    return KvCache(a.kv_format, a.context, a.at, b.at, a.far, b.far, a.resident)
 
 
 @functools.cache
-def kv_cells(kv_format: str, dim: int) -> Cells:
+def kv_cells(kv_format: str, dim: int, is_split: bool = False) -> Cells:
     """The functions for cells of `dim` values, a multiple of eight."""
     if dim % 8:
         raise ValueError(f"cells of {dim} values: wanted a multiple of 8")
-    eight, pair, store = (
-        (_eight_halves, _pair_of_halves, _store_halves) if kv_format == "fp16" else (_eight_floats, _pair_of_floats, _store_floats)
-    )
-    return Cells(_place(dim * _VALUE_BYTES[kv_format]), eight, pair, store(dim))
+    form = KV_FORMATS[kv_format]
+    array, place = (_both, _place_in_two(form.cell_bytes(dim))) if is_split else (_near, _place(form.cell_bytes(dim)))
+    rotate = rotator(kv_format, dim)
+    if form.group:
+        return Cells(array, place, eight_of(form, dim), pair_of(form, dim), store_of(form, dim), rotate)
+    if form.bits == 16:
+        return Cells(array, place, _eight_halves, _pair_of_halves, _store_halves(dim), rotate)
+    return Cells(array, place, _eight_floats, _pair_of_floats, _store_floats(dim), rotate)
+
+
+@inline
+def _near(near, far, resident):  # type: ignore[no-untyped-def]
+    return near
+
+
+@inline
+def _both(near, far, resident):  # type: ignore[no-untyped-def]
+    return near, far, resident
 
 
 def _place(cell_bytes: int) -> Any:
     @inline
     def place(array, context, head, cell):  # type: ignore[no-untyped-def]
         return array + (head * context + cell) * np.int64(cell_bytes)
+
+    return place
+
+
+def _place_in_two(cell_bytes: int) -> Any:
+    @inline
+    def place(array, context, head, cell):  # type: ignore[no-untyped-def]
+        near, far, resident = array
+        if cell < resident:
+            return near + (head * resident + cell) * np.int64(cell_bytes)
+        return far + (head * (context - resident) + cell - resident) * np.int64(cell_bytes)
 
     return place
 

@@ -39,25 +39,27 @@ _warp_sum = lane_sum(32)
 def selected_attention(query: Any, keys: Any, values: Any, chosen: Any, block: int, start: int, out: Any, stream: int = 0) -> None:
     """out[:, t] = softmax(query[:, t] . keys) values over what the token at position start + t reads.
 
-    query (scaled), out: float32 [K, T, G, D]; keys, values: float32 or float16 [K, context, D]. `chosen`: int32 or int64 [T, b], ids of
-    whole blocks of `block` tokens up to the query, ascending, as select_blocks makes them; not checked. A token reads these and all
-    after its last whole block; one that has at most b whole blocks reads every token up to itself, whatever its row of `chosen` says.
-    chosen None: every token does. D is a multiple of 32, at most 256; G at most 16.
+    query (scaled), out: float32 [K, T, G, D]; keys, values: cells of [K, context], as kv_cells.py has them. Of a format that rotates
+    the query is rotated already, and what comes out still. `chosen`: int32 or int64 [T, b], ids of whole blocks of `block` tokens up
+    to the query, ascending, as select_blocks makes them; not checked. A token reads these and all after its last whole block; one that
+    has at most b whole blocks reads every token up to itself, whatever its row of `chosen` says. chosen None: every token does.
+    D is a multiple of 32, at most 256; G at most 16.
 
     A row's bits depend on its query, its position and what it reads alone. Against exact arithmetic: relative L2 below 1e-5.
     """
-    (heads, tokens, group, dim), context = (int(size) for size in query.shape), int(keys.shape[1])
+    heads, tokens, group, dim = (int(size) for size in query.shape)
     if dim % 32 or dim > _MAX_DIM or group > _MAX_HEADS:
         raise ValueError(f"{group} query heads a kv head of {dim} values: wanted at most {_MAX_HEADS}, and a multiple of 32 to {_MAX_DIM}")
-    if start < 0 or start + tokens > context:
-        raise ValueError(f"queries at positions {start} to {start + tokens} of a context of {context}")
     cache, rows = kv_cache(keys, values, heads, dim), (heads, tokens, group, dim)
-    pointers = address("query", query, "float32", rows), cache.keys, cache.values, address("out", out, "float32", rows)
-    if any(pointer % 16 for pointer in pointers):
-        raise ValueError("query, keys, values and out must start at multiples of 16 bytes")
-    row, count, id_bytes = _choice(chosen, tokens, context)
-    kernel = attention_kernel(group, dim, cache.kv_format, block, id_bytes)
-    kernel.launch(heads * tokens, stream, *pointers, row, tokens, context, start, count)
+    if start < 0 or start + tokens > cache.context:
+        raise ValueError(f"queries at positions {start} to {start + tokens} of a context of {cache.context}")
+    query_at, out_at = address("query", query, "float32", rows), address("out", out, "float32", rows)
+    if query_at % 16 or out_at % 16:
+        raise ValueError("query and out must start at multiples of 16 bytes")
+    row, count, id_bytes = _choice(chosen, tokens, cache.context)
+    kernel = attention_kernel(group, dim, cache.kv_format, block, id_bytes, cache.is_split)
+    pointers = query_at, cache.keys, cache.values, cache.far_keys, cache.far_values, cache.resident, out_at
+    kernel.launch(heads * tokens, stream, *pointers, row, tokens, cache.context, start, count)
 
 
 def _choice(chosen: Any, tokens: int, context: int) -> tuple[int, int, int]:
@@ -71,20 +73,21 @@ def _choice(chosen: Any, tokens: int, context: int) -> tuple[int, int, int]:
 
 
 @functools.cache
-def attention_kernel(group: int, dim: int, kv_format: str, block: int, id_bytes: int) -> Kernel:
+def attention_kernel(group: int, dim: int, kv_format: str, block: int, id_bytes: int, is_split: bool) -> Kernel:
     """A block of threads a token and kv head: the kv head changes slowest, so that neighbours meet in the cache."""
     steps, pairs = dim // 32, dim // 2
-    cells = kv_cells(kv_format, dim)
-    place, eight = cells.place, cells.eight
+    cells = kv_cells(kv_format, dim, is_split)
+    array, place, eight = cells.array, cells.place, cells.eight
     token_of, score, weigh = _token_of(block, id_bytes), _score(group, dim), _weigh(group, cells)
     rounds = -(-group // 4)  # heads whose softmax a warp does
     head_values, share_values, sum_values = group * dim, 2 * group * _TILE, 2 * group
 
-    def attend(query, keys, values, out, chosen, tokens, context, start, count):  # type: ignore[no-untyped-def]
+    def attend(query, near_keys, near_values, far_keys, far_values, resident, out, chosen, tokens, context, start, count):  # type: ignore[no-untyped-def]
         heads = cuda.shared.array(head_values, float32)  # one declaration a line: the simulator names arrays by line
         shares = cuda.shared.array(share_values, float32)  # scores, then weights; two tiles in turn
         places = cuda.shared.array(_PLACES, int32)  # the tokens of a tile's keys
         scales = cuda.shared.array(_SCALES, float32)  # of the sums so far, a tile later; after them the sums of weights
+        keys, values = array(near_keys, far_keys, resident), array(near_values, far_values, resident)
         thread = np.int32(cuda.threadIdx.x)
         lane, warp = thread & 31, thread >> 5
         unit = np.int64(cuda.blockIdx.x)
@@ -161,7 +164,7 @@ def attention_kernel(group: int, dim: int, kv_format: str, block: int, id_bytes:
                 total = scales[_MAX_HEADS + h]
                 store_float2(out_at + (h * dim + thread * 2) * 4, divide(sums[2 * h], total), divide(sums[2 * h + 1], total))
 
-    return Kernel(attend, "i64 i64 i64 i64 i64 i64 i64 i64 i64", _THREADS, 4)
+    return Kernel(attend, "i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64", _THREADS, 4)
 
 
 def _token_of(block: int, id_bytes: int) -> Any:

@@ -216,6 +216,7 @@ class Decode:
 class Kv:
     format: KvFormat = KvFormat.fp32
     max_context: AutoCount = leaf("count", "auto", auto=True, low=1)
+    resident_tokens: AutoCount = leaf("count", "auto", auto=True, low=1)  # whose cells lie in VRAM, the others' in RAM; auto: all
 
 
 @dataclass

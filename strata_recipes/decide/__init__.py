@@ -100,10 +100,11 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
         best.ram.part(STAGE),
         compute.device,
     )
-    kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, pack.experts_bytes / g.total_experts)
+    mean_blob, has_card = pack.experts_bytes / g.total_experts, machine.gpu is not None
+    kv, kv_why = plan_kv(config.kv, g, shape.context, case.prompt_tokens, new_tokens, mean_blob, has_card)
     mtp = mtp_decision(pack, kv.format, kv.max_context)
     experts = _experts_plan(case, best)
-    decisions = [*expert_decisions(case, options), startup_why, *prefill_why, kv_why, *compute_why]
+    decisions = [*expert_decisions(case, options), startup_why, *prefill_why, *kv_why, *compute_why]
     decisions += [draft_decision(config.decode), *([mtp] if mtp else [])]
     return Plan(
         version=PLAN_VERSION,

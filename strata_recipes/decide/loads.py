@@ -5,6 +5,7 @@ from __future__ import annotations
 from strata_recipes.config.schema import Config
 from strata_recipes.plan.budget import BLOBS, STAGE, START, max_stride
 from strata_recipes.plan.experts import Placement
+from strata_recipes.plan.kv import resident_tokens
 from strata_recipes.plan.limits import ram_limit, shrink
 from strata_recipes.plan.plan import Budget
 from strata_recipes.plan.prefill import FileReading
@@ -53,7 +54,12 @@ def load_of(case: Case, shape: Shape, place: Placement, start: StartLoad, file_i
             prefetch=config.prefill.prefetch and kept is not None and place.file_blobs > 0,
             buffers=ram.part(STAGE) / max_stride(case.pack),
         ),
-        reply=ReplyLoad(config.decode.max_new_tokens, config.kv.format.value, file_io == "direct"),
+        reply=ReplyLoad(
+            config.decode.max_new_tokens,
+            config.kv.format.value,
+            file_io == "direct",
+            resident=resident_tokens(config.kv, shape.context, case.machine.gpu is not None),
+        ),
         memory=MemoryLoad(available, parts - ram.part(BLOBS), ram.part(START)),
     )
 

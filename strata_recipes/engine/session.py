@@ -20,6 +20,7 @@ from strata_recipes.engine.decode import DecodeResult, Limits, decode
 from strata_recipes.engine.drafts import drafter_for
 from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
+from strata_recipes.engine.kv_memory import LockedCells
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.replies import Replies
@@ -32,11 +33,12 @@ from strata_recipes.errors import ConfigError, DeviceError
 from strata_recipes.machine.cores import usable_cores
 from strata_recipes.model.experts import CpuExperts, Experts
 from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.kv_cells import host_bytes
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, RING, RING_SLOTS, SLOTS, START, expert_row_bytes
+from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, KV, RING, RING_SLOTS, SLOTS, START, expert_row_bytes
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
@@ -69,6 +71,7 @@ class Session:
         self._card: Card | None = None
         self._replies: Replies | None = None
         self._kept_state: SequenceState | None = None  # of a card: graphs hold its addresses
+        self._far_cells: LockedCells | None = None  # a card's, beyond kv.resident_tokens
         self.took = StartParts()
         self._started: StartedTiers | None = None
         self._adapt: Adapting | None = None
@@ -237,6 +240,9 @@ class Session:
             self._experts = CpuExperts(index, plan.compute.arithmetic, plan.prefill.chunk)
         else:
             self._experts = self._cuda_experts(index, device)
+        if self._card is not None and plan.kv.resident_tokens is not None:
+            self._far_cells = LockedCells(plan.ram.part(KV), self._card.locks)
+            self._opened.callback(self._far_cells.close)
         self.took = StartParts(opened - began, time.perf_counter() - opened)
 
     def _memory(self) -> AbstractContextManager[None]:
@@ -245,7 +251,7 @@ class Session:
     def _warming(self) -> WarmUp | None:
         if self._card is None:
             return None
-        warm = WarmUp(*self._ready(), self.pack.index)
+        warm = WarmUp(*self._ready(), self.pack.index, self._far_cells is not None)
         self._opened.callback(warm.close)
         return warm
 
@@ -286,7 +292,8 @@ class Session:
         if self._kept_state is not None:
             self._kept_state.reset()
             return self._kept_state
-        state = model.new_state(self.plan.kv.max_context)
+        kv, host = self.plan.kv, host_bytes if self._far_cells is None else self._far_cells
+        state = model.new_state(kv.max_context, kv.resident_tokens, host)
         if state.num_bytes > self.plan.kv.num_bytes:
             raise DeviceError(f"a sequence takes {state.num_bytes} bytes, the plan counted {self.plan.kv.num_bytes}: plan again")
         if self._card is not None:

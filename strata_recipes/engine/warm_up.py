@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from strata_recipes.model.experts import Experts
+from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
 from strata_recipes.model.token_layers import TokenLayers
@@ -48,9 +49,10 @@ class WarmUp:
     """A thread of its own, first through a prompt's kernels, then through a reply's. `wait` returns when a prompt can be read, `wait_all`
     when all is compiled; both raise what it raised. `close` ends it after the kernel at work."""
 
-    def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex) -> None:
+    def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex, cells_apart: bool) -> None:
         self._work = model, experts, index
         self._prompt = threading.Event()
+        self._cells_apart = cells_apart
         self._error: BaseException | None = None
         self._stopping = False
         self.seconds = 0.0
@@ -84,10 +86,10 @@ class WarmUp:
     def _run(self) -> None:
         began = time.perf_counter()
         try:
-            self._do((*_mixers(*self._work[::2]), *_experts(*self._work)))
+            self._do((*_mixers(*self._work[::2], self._cells_apart), *_experts(*self._work)))
             self.seconds = time.perf_counter() - began
             self._prompt.set()
-            self._do(_reply(*self._work[::2]))
+            self._do(_reply(*self._work[::2], self._cells_apart))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
             self._error = error
         finally:
@@ -101,20 +103,24 @@ class WarmUp:
         torch.cuda.synchronize()
 
 
-def _mixers(model: Qwen4Exp, index: PackIndex) -> list[Callable[[], object]]:
-    """Each layer's, one after the other, then the head and the ranking of blocks."""
-    ids = np.zeros(TOKENS, np.int64)
-    state, streams = model.new_state(max(TOKENS, index.geometry.index_block)), model.embed(ids)
+def _small_state(model: Qwen4Exp, context: int, cells_apart: bool) -> SequenceState:
+    return model.new_state(context, 1 if cells_apart else None, partial(torch.empty, dtype=torch.uint8, pin_memory=cells_apart))
+
+
+def _mixers(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> list[Callable[[], object]]:
+    """Each layer's, one after the other, then the head and the ranking of blocks. Kernels differ where some cells lie in RAM."""
+    ids, context = np.zeros(TOKENS, np.int64), max(TOKENS, index.geometry.index_block)
+    state, streams = _small_state(model, context, cells_apart), model.embed(ids)
     layers = [partial(model.mixer, layer, streams, ids, state, 0) for layer in range(index.geometry.num_layers)]
     return [*layers, partial(model.logits, streams[-1:]), model.warm_up_selection]
 
 
-def _reply(model: Qwen4Exp, index: PackIndex) -> Iterator[Callable[[], object]]:
+def _reply(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> Iterator[Callable[[], object]]:
     """A layer after the other, on buffers and a state of its own."""
     from kernels_numba.gpu import token_ops
 
     g, device = index.geometry, model.device
-    state, blank = model.new_state(g.index_block), _Blank(index.max_blob_bytes, device)
+    state, blank = _small_state(model, g.index_block, cells_apart), _Blank(index.max_blob_bytes, device)
     table = torch.full((g.num_layers, g.num_experts), next(blank.blobs(0, [0]))[1].address, device=device)
     layers = TokenLayers(token_ops, model, index, state, table, ReplyBuffers(g, 1, g.index_block, device))
     yield layers.begin

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from strata_recipes.errors import ConfigError, ModelError
+from kernels_numba.kv_formats import KvFormat
+from strata_recipes.errors import ModelError
+from strata_recipes.model.kv_cells import Cells, Places, empty_cells, kv_format, near_cells
 from strata_recipes.pack.index import Geometry
 
 _ALIGNMENT = 256  # bytes, of every tensor
-KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
 class AttentionState:
-    """One QSA layer. Cells are written before they are read, so none is zeroed."""
+    """One QSA layer."""
 
-    keys: Tensor  # [kv heads, max context, head dim], in the KV format
-    values: Tensor
+    keys: Cells
+    values: Cells
     blocks: Tensor  # [blocks of the max context, indexer dim]: pooled, normed and rotated keys of whole blocks
     pending: Tensor  # [index block, indexer dim]: raw keys of the block that is not whole yet
 
@@ -54,21 +55,14 @@ class NgramState:
     conv: Tensor  # [(taps - 1) * n, streams * hidden]
 
 
-def kv_dtype(kv_format: str) -> torch.dtype:
-    """The cells' type; ConfigError for a format that can be planned only."""
-    if kv_format not in KV_DTYPES:
-        raise ConfigError(f"kv={kv_format} can be planned but not run: use one of kv={', kv='.join(KV_DTYPES)}")
-    return KV_DTYPES[kv_format]
-
-
 class SequenceState:
     """All states of one sequence. Each layer counts its own tokens: in layer-major order they advance apart."""
 
-    def __init__(self, g: Geometry, kv_format: str, max_context: int, device: torch.device | None = None) -> None:
+    def __init__(self, g: Geometry, kv: str, max_context: int, places: Places | None = None) -> None:
         self.max_context = max_context
-        dtype = kv_dtype(kv_format)
-        pieces = _pieces(g, dtype, max_context, device)
-        self.attention = {layer: _attention(g, dtype, max_context, pieces) for layer in g.attention_layers}
+        form, places = kv_format(kv), places or Places()
+        pieces = _pieces(g, form, max_context, places)
+        self.attention = {layer: _attention(g, form, max_context, places, pieces) for layer in g.attention_layers}
         self.delta = {layer: _delta(g, pieces) for layer in range(g.num_layers) if not g.is_attention(layer)}
         self.ngram = {layer: _ngram(g, pieces) for layer in g.ngram_layers}
         self.delta_writes: dict[int, list[DeltaWrite]] = {}  # by layer: where there is a list, each single token joins it
@@ -88,7 +82,8 @@ class SequenceState:
     def num_bytes(self) -> int:
         """Bytes of its tensors."""
         states: list[AttentionState | DeltaState | NgramState] = [*self.attention.values(), *self.delta.values(), *self.ngram.values()]
-        return sum(tensor.nbytes for state in states for tensor in vars(state).values())
+        parts: list[Tensor | Cells] = [part for state in states for part in vars(state).values()]
+        return sum(part.num_bytes if isinstance(part, Cells) else part.nbytes for part in parts)
 
     def advance(self, layer: int, start: int, num_tokens: int) -> None:
         """Note that `layer` reads tokens start .. start + num_tokens; ModelError where they do not fit in the context."""
@@ -126,14 +121,13 @@ class _Pieces:
         return self._memory[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 
-def _padded(shape: tuple[int, ...], dtype: torch.dtype) -> int:
+def _padded(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> int:
     return -(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
 
 
-def _attention_shapes(g: Geometry, max_context: int) -> tuple[tuple[int, ...], ...]:
-    """Of keys and values, and of index blocks and their pending keys."""
-    cells = (g.kv_heads, max_context, g.head_dim)
-    return cells, (-(-max_context // g.index_block), g.indexer_dim), (g.index_block, g.indexer_dim)
+def _index_shapes(g: Geometry, max_context: int) -> tuple[tuple[int, ...], ...]:
+    """Of index blocks and their pending keys."""
+    return (-(-max_context // g.index_block), g.indexer_dim), (g.index_block, g.indexer_dim)
 
 
 def _delta_shapes(g: Geometry) -> tuple[tuple[int, ...], ...]:
@@ -145,18 +139,18 @@ def _ngram_shape(g: Geometry) -> tuple[int, ...]:
     return (g.ngram_conv - 1) * g.ngram_size, g.streams * g.hidden
 
 
-def _pieces(g: Geometry, dtype: torch.dtype, max_context: int, device: torch.device | None) -> _Pieces:
-    """Memory for all layers."""
-    attention, num_attention = _attention_shapes(g, max_context), len(g.attention_layers)
-    floats = num_attention * sum(_padded(shape, torch.float32) for shape in attention[1:])
-    floats += (g.num_layers - num_attention) * sum(_padded(shape, torch.float32) for shape in _delta_shapes(g))
-    floats += len(g.ngram_layers) * _padded(_ngram_shape(g), torch.float32)
-    return _Pieces(2 * num_attention * _padded(attention[0], dtype) + floats, device)
+def _pieces(g: Geometry, form: KvFormat, max_context: int, places: Places) -> _Pieces:
+    """Memory for all layers, but for cells that lie in RAM beside a card."""
+    cells, attention = near_cells(form, g.kv_heads, max_context, g.head_dim, places), len(g.attention_layers)
+    num_bytes = attention * (2 * _padded(*cells) + sum(_padded(shape) for shape in _index_shapes(g, max_context)))
+    num_bytes += (g.num_layers - attention) * sum(_padded(shape) for shape in _delta_shapes(g))
+    return _Pieces(num_bytes + len(g.ngram_layers) * _padded(_ngram_shape(g)), places.device)
 
 
-def _attention(g: Geometry, dtype: torch.dtype, max_context: int, pieces: _Pieces) -> AttentionState:
-    cells, blocks, pending = _attention_shapes(g, max_context)
-    return AttentionState(pieces.cut(cells, dtype), pieces.cut(cells, dtype), pieces.cut(blocks), pieces.cut(pending))
+def _attention(g: Geometry, form: KvFormat, max_context: int, places: Places, pieces: _Pieces) -> AttentionState:
+    keys, values = (empty_cells(form, g.kv_heads, max_context, g.head_dim, places, pieces.cut) for _ in range(2))
+    blocks, pending = (pieces.cut(shape) for shape in _index_shapes(g, max_context))
+    return AttentionState(keys, values, blocks, pending)
 
 
 def _delta(g: Geometry, pieces: _Pieces) -> DeltaState:

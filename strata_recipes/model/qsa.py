@@ -14,6 +14,7 @@ from torch import Tensor
 
 from strata_recipes.model.indexer import Indexer
 from strata_recipes.model.kv_cache import AttentionState
+from strata_recipes.model.kv_cells import rotate
 from strata_recipes.model.norm import rms_norm
 from strata_recipes.model.rope import Rope
 from strata_recipes.model.weights import Weights
@@ -43,18 +44,19 @@ class SelectedAttention:
         query, gate = wide[:, ::2], wide[:, 1::2]
         query = self.rope.rotate(rms_norm(query, self.q_norm, self._eps), angles)
         key = self.rope.rotate(rms_norm(key, self.k_norm, self._eps), angles)
-        state.keys[:, start:stop] = key.transpose(0, 1)
-        state.values[:, start:stop] = value.transpose(0, 1)
+        state.keys.write(start, key)
+        state.values.write(start, value)
         self.indexer.append(x, state, start)
         # heads by kv head first: [K, T, G, D]
-        query = (query * self._dim**-0.5).view(x.shape[0], self._kv_heads, -1, self._dim).transpose(0, 1)
+        query = rotate(query * self._dim**-0.5, state.keys.form).view(x.shape[0], self._kv_heads, -1, self._dim).transpose(0, 1)
         middle = min(max(self.indexer.first_choice, start), stop)
         index = None
         if middle < stop:
             index = self.indexer.queries(x[middle - start :], (angles[0][middle - start :], angles[1][middle - start :]))
         on_card = query.device.type == "cuda" and self._dim % 32 == 0 and self._dim <= 256 and query.shape[2] <= 16  # the kernel's limits
         read = self._read_on_card(query, index, state, start) if on_card else self._read(query, index, state, start, middle)
-        return self.output((read.transpose(0, 1) * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
+        read = rotate(read, state.values.form).transpose(0, 1)
+        return self.output((read * torch.sigmoid(gate).view(x.shape[0], self._kv_heads, -1, self._dim)).flatten(1))
 
     def _read_on_card(self, query: Tensor, index: Tensor | None, state: AttentionState, start: int) -> Tensor:
         """One launch over all queries [K, T, G, D]; those of `index`, the last ones, over their own blocks."""
@@ -95,7 +97,7 @@ class SelectedAttention:
 def read_all(query: Tensor, state: AttentionState, start: int) -> Tensor:
     """Attention of query [K, T, G, D] (scaled) at positions from `start` on over every token up to each. -> [K, T, G, D]"""
     stop = start + query.shape[1]
-    keys, values = (part[:, :stop].to(torch.float32) for part in (state.keys, state.values))
+    keys, values = state.keys.first(stop), state.values.first(stop)
     scores = (query.flatten(1, 2) @ keys.transpose(1, 2)).view(*query.shape[:3], stop)
     positions = torch.arange(stop, device=query.device)
     hidden = positions > positions[start:, None]
@@ -106,7 +108,7 @@ def read_all(query: Tensor, state: AttentionState, start: int) -> Tensor:
 def read_tokens(query: Tensor, state: AttentionState, tokens: Tensor, hidden: Tensor) -> Tensor:
     """Attention of query [K, T, G, D] (scaled) over its own tokens [T, n] but the hidden ones. -> [K, T, G, D]"""
     shape = (query.shape[0], *tokens.shape, query.shape[3])
-    keys, values = (part.index_select(1, tokens.flatten()).to(torch.float32).view(shape) for part in (state.keys, state.values))
+    keys, values = (part.gather(tokens.flatten()).view(shape) for part in (state.keys, state.values))
     scores = query @ keys.transpose(2, 3)
     return scores.masked_fill_(hidden[None, :, None], -torch.inf).softmax(-1) @ values
 

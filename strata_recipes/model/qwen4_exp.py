@@ -15,7 +15,8 @@ from strata_recipes.model.arithmetic import COMPUTE
 from strata_recipes.model.dense_slabs import resident
 from strata_recipes.model.gdn import GatedDeltaNet
 from strata_recipes.model.hyper_connection import HyperConnection, inject
-from strata_recipes.model.kv_cache import SequenceState, kv_dtype
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.kv_cells import Host, Places, host_bytes, kv_format
 from strata_recipes.model.mixer_out import MixerOut
 from strata_recipes.model.ple import NgramEmbedding
 from strata_recipes.model.qsa import SelectedAttention
@@ -46,14 +47,14 @@ class Layer:
 class Qwen4Exp:
     """The dense half of the model, on the CPU or a card; its weights are loaded here.
 
-    compute: f32, bf16, f16 or q8. kv: fp32 or fp16. `threads` is what the session told torch to use: kept beside the
+    compute: f32, bf16, f16 or q8. kv: fp32, fp16, int8 or q4_0. `threads` is what the session told torch to use: kept beside the
     model because the bits of torch's matmuls depend on it.
     """
 
     def __init__(self, pack: PackLike, compute: str, kv: str, max_context: int, threads: int, device: torch.device = CPU) -> None:
         if compute not in COMPUTE:
             raise ConfigError(f"compute={compute} is not one of {', '.join(COMPUTE)}")
-        kv_dtype(kv)  # refused before any weight is widened
+        kv_format(kv)  # refused before any weight is widened
         self.geometry = g = pack.index.geometry
         self.compute, self.kv, self.max_context, self.threads = compute, kv, max_context, threads
         self.device = device
@@ -65,10 +66,13 @@ class Qwen4Exp:
         self.last = HyperConnection(weights, "output_hc", g, injects=False)
         self.head = weights.matrix("output.weight")
 
-    def new_state(self, max_context: int | None = None) -> SequenceState:
-        """An empty sequence, allocated for `max_context` tokens (None: the model's)."""
+    def new_state(self, max_context: int | None = None, resident: int | None = None, host: Host = host_bytes) -> SequenceState:
+        """An empty sequence, allocated for `max_context` tokens (None: the model's).
+
+        `resident`: tokens whose keys and values lie on the device (None: all); `host` gives RAM for the others'.
+        """
         context = self.max_context if max_context is None else max_context
-        return SequenceState(self.geometry, self.kv, context, self.device)
+        return SequenceState(self.geometry, self.kv, context, Places(self.device, resident, host))
 
     @torch.no_grad()
     def embed(self, ids: Tensor | np.ndarray) -> Tensor:

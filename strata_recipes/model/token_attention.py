@@ -24,11 +24,11 @@ class TokenAttention:
         frequencies, position = at.rope.frequencies, b["position"]
         self._input(b["x"], b["heads"], stream)
         ops.attention_inputs(
-            b["heads"], at.q_norm, at.k_norm, g.norm_eps, frequencies, position, b["query"], state.keys, state.values, stream
+            b["heads"], at.q_norm, at.k_norm, g.norm_eps, frequencies, position, b["query"], state.keys.near, state.values.near, stream
         )
         self._select(stream)
         ops.attention_decode(
-            b["query"], state.keys, state.values, b["chosen"], b["heads"], g.index_block, position, b["partial"], b["attended"], stream
+            b["query"], state.keys.near, state.values.near, b["chosen"], b["heads"], g.index_block, position, b["partial"], b["attended"], stream
         )
         self._output(b["attended"], b["block"], stream)
 

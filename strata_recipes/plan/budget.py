@@ -33,6 +33,7 @@ HISTORY_BYTES = 4 + 1 + 2 * 8  # of a token that drafts are looked for in: its i
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
+KV = "keys and values"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
 RING_SLOTS = 16  # blobs on the card on their way: one half is computed from while the other is copied to
@@ -77,13 +78,19 @@ def state_parts(g: Geometry, kv_format: str, max_context: int) -> tuple[Share, .
     mixed = (2 * g.gdn_key_heads + g.gdn_value_heads) * g.gdn_head_dim
     taps = (g.ngram_conv - 1) * g.ngram_size  # the n-gram convolution is dilated by ngram_size
     return (
-        Share("keys and values", attention * max_context * kv_cell_bytes(g, kv_format)),
+        Share(KV, attention * max_context * kv_cell_bytes(g, kv_format)),
         # the pooled keys, and the raw keys of the block that is not whole yet
         Share("index keys", attention * (blocks + g.index_block) * g.indexer_dim * F32_BYTES),
         Share("recurrent state", linear * g.gdn_value_heads * g.gdn_head_dim**2 * F32_BYTES),
         Share("n-gram history", ngram * (g.ngram_size - 1) * ID_BYTES),
         Share("convolution state", (linear * (g.gdn_conv - 1) * mixed + ngram * taps * g.streams * g.hidden) * F32_BYTES),
     )
+
+
+def far_kv_bytes(g: Geometry, kv_format: str, max_context: int, resident: int | None) -> int:
+    """Keys and values of the tokens after the `resident` first ones; None: there are none."""
+    far = 0 if resident is None else max(0, max_context - resident)
+    return len(g.attention_layers) * far * kv_cell_bytes(g, kv_format)
 
 
 def state_bytes(g: Geometry, kv_format: str, max_context: int) -> int:
@@ -169,6 +176,7 @@ class Demand:
     kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
     draft_tokens: int = 0  # that a pass of decode verifies at most
+    resident: int | None = None  # tokens whose keys and values lie on the card; None: all
     ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
     exchange: bool = False  # experts change places between VRAM and RAM
 
@@ -211,13 +219,15 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context))
     missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
-    of_ram = (embedding, *_some(*here, history, exchange), stage, missed, *start_parts(pack, demand.start))
+    far = far_kv_bytes(g, demand.kv_format, demand.context, demand.resident)
+    near = tuple(Share(part.name, part.num_bytes - far) if part.name == KV else part for part in state)
+    of_ram = (embedding, *_some(Share(KV, far), *here, history, exchange), stage, missed, *start_parts(pack, demand.start))
     small = pack.dense_bytes // 16
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, small))
     gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE, small))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
     kept = _some(*there, rows, Share(CROSSING, crossing), *drafts)
-    return Fixed((dense, widened, *state, buffers, at_experts, *kept, reply, ring, gaps), of_ram)
+    return Fixed((dense, widened, *near, buffers, at_experts, *kept, reply, ring, gaps), of_ram)
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

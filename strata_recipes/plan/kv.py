@@ -5,7 +5,7 @@ from __future__ import annotations
 from strata_recipes.config.schema import Kv
 from strata_recipes.errors import PlanError
 from strata_recipes.pack.index import Geometry
-from strata_recipes.plan.budget import state_bytes
+from strata_recipes.plan.budget import far_kv_bytes, state_bytes
 from strata_recipes.plan.plan import Decision, KvPlan
 from strata_recipes.units import gib
 
@@ -25,13 +25,31 @@ def max_context(asked: Kv, g: Geometry, prompt_tokens: int, new_tokens: int, chu
     return asked.max_context
 
 
-def plan_kv(asked: Kv, g: Geometry, context: int, prompt_tokens: int, new_tokens: int, mean_blob: float) -> tuple[KvPlan, Decision]:
+def resident_tokens(asked: Kv, context: int, has_card: bool) -> int | None:
+    """Tokens whose keys and values lie in VRAM, where others' do not."""
+    stated = asked.resident_tokens
+    return stated if has_card and isinstance(stated, int) and stated < context else None
+
+
+def plan_kv(
+    asked: Kv, g: Geometry, context: int, prompt_tokens: int, new_tokens: int, mean_blob: float, has_card: bool
+) -> tuple[KvPlan, tuple[Decision, ...]]:
     """The cache of the chosen context, and what it costs in experts."""
     kv_format = asked.format.value
-    plan = KvPlan(kv_format, context, state_bytes(g, kv_format, context))
+    plan = KvPlan(kv_format, context, state_bytes(g, kv_format, context), resident_tokens(asked, context, has_card))
     thousand = state_bytes(g, kv_format, context + 1024) - plan.num_bytes
     how = "stated" if isinstance(asked.max_context, int) else f"{prompt_tokens:,} prompt and {new_tokens:,} new tokens in whole chunks"
     because = (
         f"{how}; its state takes {gib(plan.num_bytes)}, and each 1,024 tokens more {gib(thousand)}, {thousand / mean_blob:,.1f} experts"
     )
-    return plan, Decision("kv.max_context", context, because)
+    chosen = Decision("kv.max_context", context, because)
+    return plan, (chosen,) if plan.resident_tokens is None else (chosen, _resident(plan, g))
+
+
+def _resident(plan: KvPlan, g: Geometry) -> Decision:
+    far = far_kv_bytes(g, plan.format, plan.max_context, plan.resident_tokens)
+    because = (
+        f"stated; {gib(far)} of the other tokens' keys and values lie in page-locked RAM, where kernels read them in place: "
+        f"what a reply reads there is in the prediction, what a prompt reads is not"
+    )
+    return Decision("kv.resident_tokens", plan.resident_tokens, because)

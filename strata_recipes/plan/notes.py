@@ -66,6 +66,11 @@ def notes(case: Case, shape: Shape, counted: bool) -> Iterator[str]:
             f"a run here stands in with the CPU's kernels for the card, and their dense weights take {gib(values * F32_BYTES)} "
             f"of this PC's RAM as float32 beside the plan's budgets"
         )
+    resident = case.config.kv.resident_tokens
+    if isinstance(resident, int) and machine.gpu is None:
+        yield f"kv.resident_tokens={resident:,} is not used: this PC has no GPU, all keys and values lie in RAM"
+    elif isinstance(resident, int) and resident >= shape.context:
+        yield f"kv.resident_tokens={resident:,} is not used: the context has {shape.context:,} tokens, all of them in VRAM"
     yield from pack.notes
 
 

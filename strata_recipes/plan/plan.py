@@ -115,6 +115,7 @@ class KvPlan:
     format: str
     max_context: int
     num_bytes: int
+    resident_tokens: int | None = None  # whose keys and values lie in VRAM, the others' in page-locked RAM; None: all
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,9 @@ def _shape(case: Case, chunk: int, context: int, start: StartDemand | None, kept
     rows = min(chunk, case.prompt_tokens)
     logits = case.prompt_tokens if case.config.results.logits is Logits.all else 1  # kept until they are written
     device = "cpu" if case.machine.gpu is None else "cuda"
-    demand = Demand(device, case.config.compute.arithmetic.value, case.config.kv.format.value, context, rows, logits, start)
+    asked = case.config.kv
+    resident = asked.resident_tokens if isinstance(asked.resident_tokens, int) else None
+    demand = Demand(device, case.config.compute.arithmetic.value, asked.format.value, context, rows, logits, start, resident=resident)
     demand = dataclasses.replace(demand, draft_tokens=draft_tokens(case.config.decode))
     if case.config.experts.adapt.every:
         demand = dataclasses.replace(demand, exchange=True)

@@ -56,9 +56,12 @@ class Reply:
     def _mixer(self, layer: LayerWork) -> None:
         load, rates, work = self._load, self._rates, self._work
         stored = layer.stored_bytes if rates.gpu else layer.values * F32_BYTES
-        num_bytes = stored + load.drafted * work.attention_bytes(layer, load.kv_format, self._context)
+        far = load.drafted * work.far_kv_bytes(layer, load.kv_format, self._context, load.resident)
+        num_bytes = stored + load.drafted * work.attention_bytes(layer, load.kv_format, self._context) - far
         ops = work.mixer_ops(layer, self._context, self._context + load.drafted)
-        self._compute(max(num_bytes * rates.reply_memory, ops * rates.flop))
+        if far:
+            self.clock.work(LINK, far * rates.link)
+        self._compute(max(num_bytes * rates.reply_memory, ops * rates.flop) + far * rates.link)  # the kernel reads in place
 
     def _compute(self, seconds: float) -> None:
         self.clock.free[COMPUTE] += seconds

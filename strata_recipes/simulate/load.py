@@ -55,6 +55,7 @@ class ReplyLoad:
     drafted: int = 1
     tokens_a_round: float = 1.0
     warm_tokens: int = 0  # that earlier replies had sent through the page cache
+    resident: int | None = None  # tokens whose keys and values lie on the card, the others' across the link; None: all
     cpu_share: float = 0.0  # of the experts that no slot holds: computed by the processor where they lie, not on the card
 
 

@@ -51,6 +51,12 @@ class Work:
             return 2 * g.gdn_value_heads * g.gdn_head_dim**2 * F32_BYTES
         return context // g.index_block * g.indexer_dim * F32_BYTES + min(context, g.index_budget) * kv_cell_bytes(g, kv_format)
 
+    def far_kv_bytes(self, layer: LayerWork, kv_format: str, context: int, resident: int | None) -> float:
+        """Of the selected keys and values those of tokens after the `resident` first ones, were all tokens selected alike."""
+        if not layer.attention or resident is None or resident >= context:
+            return 0.0
+        return min(context, self.g.index_budget) * kv_cell_bytes(self.g, kv_format) * (1 - resident / context)
+
     def expert_ops(self, tokens: float) -> float:
         """Of a layer's chosen experts."""
         g = self.g

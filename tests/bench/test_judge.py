@@ -38,7 +38,7 @@ def test_a_run_that_did_what_was_asked_is_counted() -> None:
 @pytest.mark.parametrize(
     ("changes", "mark", "why"),
     [
-        ({"exit_code": 2, "last_line": "kv.format=int8 does not run"}, Mark.refused, "int8"),
+        ({"exit_code": 2, "last_line": "kv.max_context=1 is short"}, Mark.refused, "max_context=1"),
         ({"exit_code": 4, "last_line": "out of memory"}, Mark.failed, "out of memory"),
         ({"exit_code": 3}, Mark.failed, "exit code 3 without a word"),
         ({"exit_code": -9}, Mark.killed, "signal 9"),

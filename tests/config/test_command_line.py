@@ -160,7 +160,7 @@ def test_looking_without_running(capsys: pytest.CaptureFixture[str]) -> None:
     assert hydra_main(job, ["--help"]) == 0
     assert "kv: fp16, fp32, int8, q4_0\n" in capsys.readouterr().out
     assert hydra_main(job, ["--cfg", "job", "--package", "kv", "kv=fp16"]) == 0
-    assert capsys.readouterr().out == "# @package kv\nformat: fp16\nmax_context: auto\n"
+    assert capsys.readouterr().out == "# @package kv\nformat: fp16\nmax_context: auto\nresident_tokens: auto\n"
     assert hydra_main(job, ["--info", "defaults"]) == 0
     assert "config_schema" in capsys.readouterr().out
     assert hydra_main(job, ["--version"]) == 0

@@ -52,14 +52,14 @@ def edit(path: Path, before: str, after: str) -> None:
 
 def test_arms_that_are_refused_or_compute_otherwise(strata: Strata) -> None:
     other = ("bench.arms.other=[decode.max_new_tokens=1]", "bench.arms.same=[experts=mapped]")
-    done = strata(*TINY, *ONE_EACH, "bench.arms.base=[]", "bench.arms.refused=[kv=int8]", *other)
+    done = strata(*TINY, *ONE_EACH, "bench.arms.base=[]", "bench.arms.refused=[kv.max_context=1]", *other)
     assert done.code == 2, done.err
     assert marks(done) == {"base": "counted", "refused": "refused", "other": "other tokens", "same": "counted"}
     found = document(done)
     assert found["identity"]["tokens_md5"] == "differ" and found["arms"]["other"]["figures"]["ready_s"] is None
     (refused,) = [run for run in found["runs"] if run["arm"] == "refused"]
-    assert refused["exit_code"] == 2 and "int8" in refused["why"]
-    assert "arm refused has no run that counts" in done.last_line and "int8" in done.last_line
+    assert refused["exit_code"] == 2 and "kv.max_context=1" in refused["why"]
+    assert "arm refused has no run that counts" in done.last_line and "kv.max_context=1" in done.last_line
     assert document(done, "status.json")["exit_code"] == 2
 
 

@@ -43,7 +43,6 @@ def refused(done: Done, code: int, *words: str) -> None:
         (("workload.tokens=9000",), ("9,000", "8,192")),
         (("workload=synthetic", "workload.tokens=100", "kv.max_context=64"), ("100", "64")),
         (("hardware=rtx3060_6gb", "hardware.gpu.vram=64MiB", "model.scale_of=null", "hardware.gpu.reserve=63MiB"), ("MiB", "vram")),
-        (("kv=int8",), ("kv", "int8")),
         (("model=qwen38_flash_next_q2_0", "hardware=h200"), ("mode=plan",)),
         (("prefill=chunked", "prefill.super_chunk=whole"), ("prefill.super_chunk", "chunked")),
     ],

@@ -59,6 +59,7 @@ def plan_for(
     new: int = 48,
     verify: bool = False,
     kv: str = "fp32",
+    resident: int | str = "auto",
     startup: Startup | None = None,
     arithmetic: str = "f32",
     device: str = "auto",
@@ -70,6 +71,7 @@ def plan_for(
     config.experts.mode, config.experts.slots, config.experts.file_io = ExpertsMode(mode), slots, FileIo(file_io)
     config.experts.ram_budget, config.experts.verify = ram_budget, verify
     config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
+    config.kv.resident_tokens = resident
     config.prefill.order, config.prefill.super_chunk, config.prefill.residuals = Order(order), super_chunk, Residuals(residuals)
     config.prefill.prefetch, config.prefill.direct = prefetch, direct
     config.experts.adapt = adapt or Adapt()

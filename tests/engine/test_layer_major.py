@@ -46,7 +46,11 @@ def state_bytes(state: SequenceState) -> tuple[bytes, ...]:
     """Every state of a sequence: cells up to its tokens, the rest is never read."""
     tokens, found = state.num_tokens, []
     for attention in state.attention.values():
-        found += [attention.keys[:, :tokens], attention.values[:, :tokens], attention.blocks[: tokens // attention.pending.shape[0]]]
+        found += [
+            attention.keys.first(tokens),
+            attention.values.first(tokens),
+            attention.blocks[: tokens // attention.pending.shape[0]],
+        ]
         found.append(attention.pending[: tokens % attention.pending.shape[0]])
     for delta in state.delta.values():
         found += [delta.conv, delta.delta]
@@ -126,6 +130,14 @@ def test_rounded_arithmetic_too(compute: str, mixed: Pack) -> None:
         return dataclasses.replace(found, compute=dataclasses.replace(found.compute, arithmetic=compute))
 
     assert same(read(plan("layer_major", S), mixed, IDS[:40]), read(plan("chunked", "auto"), mixed, IDS[:40]))
+
+
+@pytest.mark.parametrize("kv", ["fp16", "int8", "q4_0"])
+def test_rounded_keys_and_values_too(kv: str, tiny: Pack) -> None:
+    """A token reads all keys of its own span back from their cells, so no order sees more exact ones. A budget of 64 tokens: 130 choose."""
+    wanted = read(planned(tiny, 130, order="chunked", super_chunk="auto", kv=kv), tiny, IDS[:130])
+    for super_chunk in (S, "whole"):
+        assert same(read(planned(tiny, 130, super_chunk=super_chunk, kv=kv), tiny, IDS[:130]), wanted)
 
 
 @pytest.mark.parametrize("reading", [dict(file_io="direct"), dict(file_io="buffered"), dict(file_io="buffered", direct=True)], ids=str)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numba import float32
 
+from kernels_numba import reference_kv
 from kernels_numba.device import Kernel, address, cuda, to_device, to_host
 from kernels_numba.gpu.kv_cells import KV_TYPES, kv_cache, kv_cells
 from kernels_numba.ptx import load_float, store_float
@@ -17,23 +18,24 @@ CASES = [(kv_type, dim) for kv_type in KV_TYPES for dim in (8, 24, 96, 256)]
 def test_what_is_stored_is_loaded(kv_type: str, dim: int) -> None:
     heads, context = 2, 5
     rows = np.random.default_rng(dim).standard_normal((heads, dim)).astype(np.float32)
-    cells = to_device(np.full((heads, context, dim), -7, kv_type))
+    stored = reference_kv.encode(rows, KV_TYPES[kv_type]).view(kv_type)
+    cells = to_device(np.full((heads, context, stored.shape[-1]), 7, kv_type))
     eights, pairs = (to_device(np.zeros((heads, dim), np.float32)) for _ in range(2))
     source, places = to_device(rows), (heads, dim)
     pointers = [address(name, part, "float32", places) for name, part in (("rows", source), ("eights", eights), ("pairs", pairs))]
     cache = kv_cache(cells, cells, heads, dim)
     store_kernel(cache.kv_format, dim).launch(heads, 0, pointers[0], cache.keys, context, 3)
     load_kernel(cache.kv_format, dim).launch(heads, 0, pointers[1], pointers[2], cache.keys, context, 3)
-    want, held = rows.astype(kv_type), to_host(cells)
-    assert (held[:, 3] == want).all() and (np.delete(held, 3, axis=1) == -7).all()
+    want, held = reference_kv.decode(stored.view(np.uint8), dim, KV_TYPES[kv_type]), to_host(cells)
+    assert (held[:, 3] == stored).all() and (np.delete(held, 3, axis=1) == 7).all()
     assert (to_host(eights) == want).all() and (to_host(pairs) == want).all()
 
 
 def test_other_types_places_and_widths_are_refused() -> None:
     keys = to_device(np.zeros((2, 5, 8), np.float32))
-    with pytest.raises(ValueError, match="keys are int32: wanted float32 or float16"):
+    with pytest.raises(ValueError, match="keys are int32: wanted float32, float16, int8, uint8"):
         kv_cache(to_device(np.zeros((2, 5, 8), np.int32)), keys, 2, 8)
-    with pytest.raises(ValueError, match=r"values is float16 .* wanted float32"):
+    with pytest.raises(ValueError, match="values are fp16 for 5 tokens, 5 of them near: wanted fp32 for 5, 5 of them near, as keys are"):
         kv_cache(keys, to_device(np.zeros((2, 5, 8), np.float16)), 2, 8)
     with pytest.raises(ValueError, match="cells of 12 values: wanted a multiple of 8"):
         kv_cells("fp32", 12)

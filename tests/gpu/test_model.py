@@ -24,6 +24,7 @@ from tests.engine.plans import MACHINE, plan_for
 from tests.engine.test_layer_major import EDGES, IDS, SETTINGS, C, Read, S, planned, read, same
 from tests.model.drive import distance
 from tests.model.references import HF, SOURCES, stored
+from tests.model.test_kv_rounding import BOUND
 
 pytestmark = pytest.mark.gpu
 CARD = dataclasses.replace(MACHINE, gpu=Gpu("card", "9.0", 4 * GiB, 4 * GiB, 1e12, 1e13, 2e10))
@@ -91,6 +92,35 @@ def test_greedy_tokens(packs: Packs, name: str, part: str) -> None:
     want, pack = stored(name, part), packs(name)
     _, tokens = read_all(pack, on_card(pack, len(want["ids"]), len(want["tokens"])), want["ids"])
     assert list(tokens) == want["tokens"].tolist()
+
+
+@pytest.mark.parametrize("kv", list(BOUND))
+@pytest.mark.parametrize(("name", "part"), PARTS)
+def test_rounded_keys_and_values_stay_near(packs: Packs, name: str, part: str, kv: str) -> None:
+    want, pack = stored(name, part), packs(name)
+    for chunk in (64, 512):
+        got, _ = read_all(pack, on_card(pack, len(want["ids"]), 1, chunk=chunk, kv=kv), want["ids"])
+        error = distance(got, want["logits"])
+        print(f"{name}.{part} {kv} chunk {chunk}: {error:.2e}")
+        assert error <= BOUND[kv]
+
+
+@pytest.mark.parametrize("kv", ["fp16", "int8", "q4_0"])
+def test_rounded_keys_and_values_in_every_order(packs: Packs, kv: str) -> None:
+    pack = packs("tiny-q2_0")
+    wanted = taken(pack, card_planned(pack, 130, order="chunked", super_chunk="auto", kv=kv), 130)
+    for super_chunk in (S, "whole"):
+        assert same(taken(pack, card_planned(pack, 130, super_chunk=super_chunk, kv=kv), 130), wanted)
+
+
+@pytest.mark.parametrize(("kv", "resident"), [("fp32", 1), ("fp16", 77), ("int8", 33), ("q4_0", 97)])
+def test_cells_in_page_locked_ram_give_the_same_bits(packs: Packs, kv: str, resident: int) -> None:
+    pack = packs("tiny-q2_0")
+    wanted = taken(pack, card_planned(pack, 130, order="chunked", super_chunk="auto", kv=kv), 130)
+    for order in (dict(order="chunked", super_chunk="auto"), dict(super_chunk=S)):
+        plan = card_planned(pack, 130, kv=kv, resident=resident, **order)
+        assert plan.kv.resident_tokens == resident
+        assert same(taken(pack, plan, 130), wanted)
 
 
 MODES: list[dict[str, Any]] = [

@@ -1,13 +1,17 @@
-"""Attention over selected tokens, against its definition: every place of a query in its block, keys few and many, both KV types."""
+"""Attention over selected tokens, against its definition: every place of a query in its block, keys few and many, every KV format."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import numpy as np
 import pytest
 
-from kernels_numba import reference_ops
+from kernels_numba import reference_kv, reference_ops
 from kernels_numba.device import SIMULATED, to_device, to_host
+from kernels_numba.gpu.kv_cells import KV_TYPES
 from kernels_numba.gpu.selected_attention import selected_attention
+from tests.gpu.split_cells import split
 from tests.kernels.attention import Drawn, draw
 
 RELATIVE = 1e-5
@@ -30,6 +34,29 @@ SMALL = [((1, 2, 3, 32), 11, 2), ((1, 1, 2, 32), 75, 17)]
 def test_selected(shape: tuple[int, int, int, int], start: int, chosen: int, dtype: type) -> None:
     drawn = draw(shape, start, chosen, dtype)
     check(run(drawn), drawn)
+
+
+@pytest.mark.parametrize("name", ["int8", "q4_0"])
+@pytest.mark.parametrize(("shape", "start", "chosen"), [((1, 2, 3, 32), 11, 2), ((1, 1, 2, 64), 75, 17)] if SIMULATED else CASES)
+def test_rounded_keys_and_values(shape: tuple[int, int, int, int], start: int, chosen: int, name: str) -> None:
+    exact = draw(shape, start, chosen)
+    cells = [reference_kv.encode(part, name) for part in (exact.keys, exact.values)]
+    keys, values = (reference_kv.decode(part, shape[3], name) for part in cells)
+    in_cells = [part.view({"int8": np.int8, "q4_0": np.uint8}[name]) for part in cells]
+    stored = dataclasses.replace(exact, keys=in_cells[0], values=in_cells[1])
+    check(run(stored), dataclasses.replace(exact, keys=keys, values=values))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint8])
+@pytest.mark.parametrize("resident", [10] if SIMULATED else [1, 3, 150, 157, 219])
+def test_cells_in_two_places_give_the_same_bits(resident: int, dtype: type) -> None:
+    drawn = draw((1, 2, 2, 32), 11, 2) if SIMULATED else draw((2, 70, 3, 64), 150, 2)
+    name = KV_TYPES[np.dtype(dtype).name]
+    cells = [reference_kv.encode(part, name).view(dtype) for part in (drawn.keys, drawn.values)]
+    whole = run(dataclasses.replace(drawn, keys=cells[0], values=cells[1]))
+    query, chosen, out = to_device(drawn.query), to_device(drawn.chosen), to_device(np.zeros_like(drawn.query))
+    selected_attention(query, split(cells[0], resident), split(cells[1], resident), chosen, drawn.block, drawn.start, out)
+    assert np.isfinite(whole).all() and to_host(out).tobytes() == whole.tobytes()
 
 
 @pytest.mark.gpu
@@ -86,11 +113,13 @@ def test_wrong_arguments_are_refused() -> None:
     drawn = draw((1, 2, 2, 32), 11, 2)
     with pytest.raises(ValueError, match="positions 40 to 42 of a context of 16"):
         run(Drawn(drawn.query, drawn.keys, drawn.values, drawn.chosen, 4, 40))
-    with pytest.raises(ValueError, match="keys are float64: wanted float32 or float16"):
+    with pytest.raises(ValueError, match="keys are float64: wanted float32, float16, int8, uint8"):
         run(Drawn(drawn.query, drawn.keys.astype(np.float64), drawn.values, drawn.chosen, 4, 11))
     with pytest.raises(ValueError, match="of 24 values: wanted at most 16, and a multiple of 32 to 256"):
         run(draw((1, 2, 2, 24), 11, 2))
-    with pytest.raises(ValueError, match=r"values is float16 .* wanted float32"):
+    with pytest.raises(
+        ValueError, match="values are fp16 for 16 tokens, 16 of them near: wanted fp32 for 16, 16 of them near, as keys are"
+    ):
         run(Drawn(drawn.query, drawn.keys, drawn.values.astype(np.float16), drawn.chosen, 4, 11))
 
 

@@ -21,3 +21,10 @@ def edge_rows() -> NDArray[np.float32]:
     rows[8] = -0.0
     rows[9, :3] = [2.7e-43, 1e-44, -2.7e-43]  # scales that are denormal
     return rows
+
+
+def kv_rows(count: int, dim: int, seed: int = 5) -> NDArray[np.float32]:
+    """Keys or values: normal, a few outliers, some exact zeros."""
+    rng = np.random.default_rng(seed + dim)
+    rows = rng.standard_normal((count, dim))
+    return (rows * np.where(rng.random(rows.shape) < 0.02, 20, 1) * (rng.random(rows.shape) > 0.05)).astype(np.float32)

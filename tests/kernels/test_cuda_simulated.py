@@ -20,7 +20,7 @@ PARTS = {
     "dense_matvec": (["test_dense_matvec.py", "test_dense_matvec_q8.py"], ""),
     "decode": (["test_hyper_connection.py", "test_decode_experts.py"], ""),
     "mixers": (["test_selected_attention.py", "test_select_blocks.py", "test_delta_chunks.py", "test_index_scores.py"], ""),
-    "kv_cells": (["test_kv_cells.py"], ""),
+    "kv_cells": (["test_kv_cells.py", "test_kv_store.py"], ""),
     "delta_decode": (["test_delta_decode.py"], ""),
     "index_decode": (["test_index_decode.py"], ""),
     "attention_decode": (["test_attention_decode.py"], ""),

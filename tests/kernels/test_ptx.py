@@ -22,6 +22,7 @@ from kernels_numba.gpu.hyper_connection import gate_kernel, inject_kernel, mix_k
 from kernels_numba.gpu.index_decode import append_kernel, queries_kernel
 from kernels_numba.gpu.index_decode import scores_kernel as scores_at_kernel
 from kernels_numba.gpu.index_scores import scores_kernel
+from kernels_numba.gpu.kv_store import store_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
 from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
 from kernels_numba.gpu.moe import scatter_add_kernel, shared_init_kernel, silu_kernel
@@ -92,11 +93,30 @@ def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
 
 @pytest.mark.parametrize(("kv_format", "capability"), [*(("fp16", c) for c in CAPABILITIES), ("fp32", (9, 0))])
 def test_selected_attention_multiplies_a_loaded_key_with_every_head(kv_format: str, capability: tuple[int, int]) -> None:
-    text = ptx(attention_kernel(12, 256, kv_format, 4, 4), capability)
+    text = ptx(attention_kernel(12, 256, kv_format, 4, 4, False), capability)
     assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12  # eight values of two keys, two values of four
     assert text.count("ld.global.nc.v4") >= 2
     assert text.count("ld.shared.v4") == 2 * 12 + 12
     assert ".local" not in text
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize(("kv_format", "word"), [("int8", "v2.u32"), ("q4_0", "u32")])
+def test_codes_of_keys_are_loaded_eight_at_once_and_never_converted(kv_format: str, word: str, is_split: bool) -> None:
+    text = ptx(attention_kernel(12, 256, kv_format, 4, 4, is_split), (8, 6))
+    assert text.count("fma.rn.f32") >= 2 * 8 * 12 + 2 * 4 * 12
+    assert text.count(f"ld.global.nc.{word}") >= 2
+    assert text.count("prmt.b32") >= 2 * 8 and "cvt.rn.f32.s" not in text
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("dim", [72, 256])
+@pytest.mark.parametrize("kv_format", ["fp32", "fp16", "int8", "q4_0"])
+def test_a_row_is_rounded_without_local_memory(kv_format: str, dim: int) -> None:
+    text = ptx(store_kernel(kv_format, dim, dim == 72), (8, 6))
+    assert ".local" not in text
+    assert ("shfl.sync.bfly" in text) == (kv_format in ("int8", "q4_0"))  # a group's scale is found by a warp
+    assert "fma" not in text and "div.approx" not in text
 
 
 @pytest.mark.parametrize("capability", [(8, 6), (12, 0)])

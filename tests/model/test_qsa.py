@@ -11,6 +11,7 @@ import torch
 from strata_recipes.model import qsa
 from strata_recipes.model.indexer import Indexer
 from strata_recipes.model.kv_cache import AttentionState, SequenceState
+from strata_recipes.model.kv_cells import Cells, kv_format
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.rope import Rope
 from strata_recipes.model.weights import Weights
@@ -23,12 +24,13 @@ KV_HEADS, GROUP, DIM, BLOCK = 2, 3, 8, 4
 def state_of(tokens: int, dtype: torch.dtype = torch.float32) -> AttentionState:
     make = torch.Generator().manual_seed(4)
     keys, values = (torch.randn(KV_HEADS, tokens, DIM, generator=make).to(dtype) for _ in range(2))
-    return AttentionState(keys, values, torch.empty(0), torch.empty(0))
+    form = kv_format("fp32" if dtype is torch.float32 else "fp16")
+    return AttentionState(Cells(form, DIM, keys), Cells(form, DIM, values), torch.empty(0), torch.empty(0))
 
 
 def plain(query: torch.Tensor, state: AttentionState, seen: np.ndarray) -> np.ndarray:
     """Softmax attention in float64 of query [K, T, G, D] over the tokens that `seen` [T, n] allows."""
-    q, k, v = (part.double().numpy() for part in (query, state.keys, state.values))
+    q, k, v = (part.double().numpy() for part in (query, state.keys.near, state.values.near))
     scores = np.where(seen[None, :, None], np.einsum("ktgd,knd->ktgn", q, k[:, : seen.shape[1]]), -np.inf)
     share = np.exp(scores - scores.max(-1, keepdims=True))
     return np.einsum("ktgn,knd->ktgd", share / share.sum(-1, keepdims=True), v[:, : seen.shape[1]])
@@ -106,7 +108,7 @@ def test_tiles_bound_memory_and_change_nothing(small: Any, monkeypatch: pytest.M
     sizes, read = [], qsa.read_tokens
 
     def watched(query: torch.Tensor, state: AttentionState, tokens: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        sizes.append(2 * 4 * tokens.numel() * state.keys.shape[0] * state.keys.shape[2])
+        sizes.append(2 * 4 * tokens.numel() * state.keys.near.shape[0] * state.keys.dim)
         return read(query, state, tokens, hidden)
 
     monkeypatch.setattr(qsa, "read_tokens", watched)

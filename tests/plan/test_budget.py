@@ -8,9 +8,11 @@ from strata_recipes.plan.budget import (
     BUFFERS,
     DENSE,
     EMBEDDING,
+    KV,
     RING,
     Demand,
     buffer_parts,
+    far_kv_bytes,
     fixed_parts,
     kv_cell_bytes,
     state_bytes,
@@ -31,8 +33,11 @@ def test_an_unknown_format_is_refused() -> None:
 
 
 def test_the_state_of_262144_tokens_by_hand() -> None:
-    parts = {p.name: p.num_bytes for p in state_parts(index_of("qwen38_flash_next_q2_0").geometry, "int8", 262_144)}
-    assert parts["keys and values"] == 12 * 262_144 * 1056
+    g = index_of("qwen38_flash_next_q2_0").geometry
+    parts = {p.name: p.num_bytes for p in state_parts(g, "int8", 262_144)}
+    assert parts[KV] == 12 * 262_144 * 1056
+    assert far_kv_bytes(g, "int8", 262_144, 32_768) == 12 * 229_376 * 1056
+    assert far_kv_bytes(g, "int8", 262_144, None) == far_kv_bytes(g, "int8", 262_144, 262_144) == 0
     assert parts["index keys"] == 12 * (65_536 + 4) * 128 * 4
     assert parts["recurrent state"] == 36 * 48 * 128 * 128 * 4
     assert parts["convolution state"] == 36 * 3 * 10_240 * 4 + 9 * 10_240 * 4
@@ -69,6 +74,16 @@ def test_dense_weights_of_the_real_model() -> None:
     assert 0 <= padding < 256 * len(pack.dense)
     assert pack.dense_bytes == pytest.approx(39.4e9 - 33.97e9, rel=0.02)  # the public writer's file
     assert vram[RING] == 16 * 1_382_400
+
+
+def test_cells_beyond_the_resident_ones_lie_in_ram() -> None:
+    pack = small_index()
+    whole, cut = (fixed_parts(pack, Demand("cuda", "f32", "int8", 512, 64, 1, resident=resident)) for resident in (None, 100))
+    far = len(pack.geometry.attention_layers) * 412 * kv_cell_bytes(pack.geometry, "int8")
+    assert total(whole.vram) - total(cut.vram) == total(cut.ram) - total(whole.ram) == far
+    assert next(p.num_bytes for p in cut.ram if p.name == KV) == far
+    alone = (fixed_parts(pack, Demand("cpu", "f32", "int8", 512, 64, 1, resident=resident)) for resident in (None, 100))
+    assert len(set(alone)) == 1
 
 
 def test_without_a_gpu_everything_lies_in_ram_and_expanded() -> None:

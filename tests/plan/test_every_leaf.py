@@ -114,6 +114,7 @@ CHANGES: dict[str, list[str]] = {
     "decode.seed": ["decode.seed=3"],
     "kv.format": ["kv.format=fp16"],
     "kv.max_context": ["kv.max_context=9000"],
+    "kv.resident_tokens": ["kv.resident_tokens=64"],
     "compute.arithmetic": ["compute.arithmetic=bf16"],
     "compute.device": ["compute.device=cuda"],
     "compute.threads": ["compute.threads=3"],

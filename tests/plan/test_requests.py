@@ -94,11 +94,6 @@ def test_what_can_be_planned_but_not_run() -> None:
     runnable(plan(small_config()))
     with pytest.raises(PlanError, match="has no weights"):
         runnable(planned("hardware=h200"))
-    config = small_config()
-    for name in ("int8", "q4_0"):
-        config.kv.format = type(config.kv.format)(name)
-        with pytest.raises(PlanError, match=rf"kv\.format={name} can be planned but not run"):
-            runnable(plan(config))
 
 
 def test_sampling_is_settled_in_the_plan() -> None:

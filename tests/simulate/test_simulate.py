@@ -281,3 +281,12 @@ def test_the_models_operations_are_its_parameters() -> None:
     chosen = 48 * 10 * 3 * 2560 * 640
     assert work.token_ops() == pytest.approx(2 * (sum(layer.values for layer in work.layers) + chosen))
     assert work_of(index_of("synthetic")).blocks[-1][0] >= 1
+
+
+def test_keys_and_values_across_the_link_cost_a_reply_their_bytes() -> None:
+    """Of 262,144 tokens an eighth lies on the card: seven eighths of 2,048 selected cells a layer come over PCIe for each token."""
+    pc = laptop(gpu__pcie=1e9)
+    near, far = (timed(pc, tokens=262_000, new_tokens=1, kv_format="int8", resident=resident) for resident in (None, 32_750))
+    rates = [found.prediction.decode_tokens_per_s for found in (near, far)]
+    seconds = 1 / rates[1] - 1 / rates[0]
+    assert seconds == pytest.approx(12 * 2048 * 1056 * 7 / 8 / 1e9, rel=0.05)
