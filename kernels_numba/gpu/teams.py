@@ -128,20 +128,21 @@ def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored) -> Callable[
         partial = cuda.shared.array(held, float32)
         thread = np.int32(cuda.threadIdx.x)
         team, lane = thread // lanes, thread % lanes
-        start = (np.int64(cuda.blockIdx.x) * teams + team) * outs
+        first_out = np.int32(cuda.blockIdx.x) * np.int32(teams * outs)
+        last, start = np.int32(num_outs - 1), np.int32(first_out + team * outs)
         bases = cuda.local.array(outs, np.int64)
         blocks = cuda.local.array(outs, np.int64)
         firsts = cuda.local.array(outs, np.int64)
         for o in range(outs):
-            n = min(start + o, num_outs - 1)
-            base, begin, end = load_long(table), np.int64(0), np.int64(load_int(ends))
+            n = min(np.int32(start + o), last)
+            base, begin, end = load_long(table), np.int32(0), load_int(ends)
             for m in range(1, count):  # without a branch: all of the table is read at once
-                other, edge, stop = load_long(table + m * 8), np.int64(load_int(ends + (m - 1) * 4)), np.int64(load_int(ends + m * 4))
+                other, edge, stop = load_long(table + m * 8), load_int(ends + (m - 1) * 4), load_int(ends + m * 4)
                 here = n >= edge
                 base, begin, end = (other if here else base), (edge if here else begin), (stop if here else end)
-            bases[o] = base if planar else base + (n - begin) * row_bytes
-            blocks[o] = (end - begin) * blocks_a_row if planar else 0
-            firsts[o] = (n - begin) * blocks_a_row if planar else 0
+            bases[o] = base if planar else base + np.int64(np.int32(n - begin)) * row_bytes
+            blocks[o] = np.int64(np.int32(end - begin)) * blocks_a_row if planar else 0
+            firsts[o] = np.int64(np.int32(n - begin)) * blocks_a_row if planar else 0
         sums = cuda.local.array(made, np.float32)
         for j in range(made):
             sums[j] = _ZERO
@@ -156,8 +157,8 @@ def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored) -> Callable[
         for i in range(thread, teams * made, teams * lanes):
             of_team = i // made
             o = (i - of_team * made) // rows
-            n = (np.int64(cuda.blockIdx.x) * teams + of_team) * outs + o
-            if n < num_outs:
+            n = first_out + of_team * outs + o
+            if n <= last:
                 r = i - of_team * made - o * rows
                 store_float(out + (r * out_width + first + n) * 4, total_of(partial, i))
 
