@@ -5,6 +5,7 @@ A *part* is eight values: part p of a block holds values 8 p to 8 p + 7.
     load(base, count, block, part, table) -> raw words    base, count: see blocks.py; table: the codebook's address or 0
     quads(raw, part) -> (word, word, scale, minimum)      eight int8 codes; value = scale * code - minimum
     values(raw, part) -> eight float32, bit for bit those of reference.dequantize
+    unscaled(raw, part) -> the eight before their scale, and the scale; only where the minimum is always 0
 
 A format's maker gives load, codes and a bias: codes as quads, but as unsigned bytes that the bias is to be taken from; or, with SIGNED
 for a bias, int8 already. Float formats have no quads. All products are exact in float32, so the order of multiplications does not show.
@@ -43,6 +44,7 @@ class Decoder:
     load: Any
     values: Any
     quads: Any = None
+    unscaled: Any = None
     has_minimum: bool = False
 
 
@@ -55,15 +57,16 @@ def decoder(format_name: str, planar: bool, alignment: int) -> Decoder:
     load, codes, bias = maker(Fields(format_name, planar, alignment))
     has_minimum = "dmin" in dict(FORMATS[format_name].fields)
     values = _values(codes, bias, has_minimum)
+    unscaled = None if has_minimum else _unscaled(codes, bias)
     if bias in (0, SIGNED):
-        return Decoder(load, values, codes, has_minimum)
+        return Decoder(load, values, codes, unscaled, has_minimum)
 
     @inline
     def quads(raw, part):  # type: ignore[no-untyped-def]
         low, high, scale, least = codes(raw, part)
         return subtract_bytes(low, bias), subtract_bytes(high, bias), scale, least
 
-    return Decoder(load, values, quads, has_minimum)
+    return Decoder(load, values, quads, unscaled, has_minimum)
 
 
 def _values(codes: Any, bias: int, has_minimum: bool) -> Any:
@@ -93,6 +96,27 @@ def _values(codes: Any, bias: int, has_minimum: bool) -> Any:
         )  # fmt: skip
 
     return values
+
+
+def _unscaled(codes: Any, bias: int) -> Any:
+    """Device function (raw, part) -> eight float32 and their scale."""
+    flip, taken = bias == SIGNED, np.float32(2**23 + bias)
+
+    @inline
+    def value(word, selector):  # type: ignore[no-untyped-def]
+        return as_float(pick_bytes(word, _TWO_TO_23, selector)) - taken
+
+    @inline
+    def unscaled(raw, part):  # type: ignore[no-untyped-def]
+        low, high, scale, _ = codes(raw, part)
+        if flip:
+            low, high = xor(low, _SIGNS), xor(high, _SIGNS)
+        return (
+            value(low, 0x7650), value(low, 0x7651), value(low, 0x7652), value(low, 0x7653),
+            value(high, 0x7650), value(high, 0x7651), value(high, 0x7652), value(high, 0x7653), scale,
+        )  # fmt: skip
+
+    return unscaled
 
 
 def _float_decoder(format_name: str, alignment: int) -> Decoder:

@@ -66,7 +66,7 @@ def _units(format_name: str, width: int, shape: Cut, rows: int, planar: bool) ->
     ones = (_ONES,) * group_words
 
     @inline
-    def step(sums, floats, weights, x, scales, bases, blocks, firsts, i, codebook):  # type: ignore[no-untyped-def]
+    def step(sums, floats, weights, places, scales, bases, blocks, firsts, i, codebook):  # type: ignore[no-untyped-def]
         # floats: each output's scale, then each one's minimum
         for o in range(outs):
             place = firsts[o] * block_units + i
@@ -77,7 +77,7 @@ def _units(format_name: str, width: int, shape: Cut, rows: int, planar: bool) ->
                 put(weights, o * row_words + sub * group_words, taken_apart(raw, sub))
         for sub in range(subs):
             for r in range(rows):
-                a = activations(x + r * width + i * unit + sub * bytes_a_sub)
+                a = activations(places[r] + i * unit + sub * bytes_a_sub)
                 each = load_float(scales + (r * groups + (i * unit + sub * bytes_a_sub) // 32) * 4)
                 for o in range(outs):
                     total = dot(weights, o * row_words + sub * group_words, a)
@@ -88,13 +88,13 @@ def _units(format_name: str, width: int, shape: Cut, rows: int, planar: bool) ->
                         sums[o * rows + r] = fused(multiply(-floats[outs + o], each), to_float(dot(ones, 0, a)), sums[o * rows + r])
 
     @inline
-    def multiply_units(sums, floats, words, x, scales, bases, blocks, firsts, lane, codebook):  # type: ignore[no-untyped-def]
+    def multiply_units(sums, floats, words, places, scales, bases, blocks, firsts, lane, codebook):  # type: ignore[no-untyped-def]
         for s in range(whole):
-            step(sums, floats, words, x, scales, bases, blocks, firsts, np.int64(lane + s * lanes), codebook)
+            step(sums, floats, words, places, scales, bases, blocks, firsts, np.int64(lane + s * lanes), codebook)
         if rest and lane + whole * lanes < count:
-            step(sums, floats, words, x, scales, bases, blocks, firsts, np.int64(lane + whole * lanes), codebook)
+            step(sums, floats, words, places, scales, bases, blocks, firsts, np.int64(lane + whole * lanes), codebook)
 
-    return Multiply(multiply_units, num_floats=2 * outs, num_words=outs * row_words)
+    return Multiply(multiply_units, num_floats=2 * outs, num_words=outs * row_words, value_bytes=1)
 
 
 def _put(num_words: int) -> Any:

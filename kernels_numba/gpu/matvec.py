@@ -1,7 +1,7 @@
 """A few float32 rows times quantized matrices that a table of addresses names, on the GPU; float32 sums. Knows no expert and no tier.
 
 An address may be of VRAM or of page-locked host memory (UVA): the bytes are read in place, once. A row's bits depend on the row
-and the matrix alone: one warp makes one output, and its sums have one order.
+and the matrix alone: how many lanes share a sum follows from the width, and every sum has one order.
 """
 
 # mypy: no-check-untyped-defs
@@ -12,19 +12,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import float32
 
 from kernels_numba.device import Kernel, address, cuda
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.codebooks import codebook_address
-from kernels_numba.gpu.decode import FLOATS, decoder, single_value
+from kernels_numba.gpu.float_products import float_cut, float_products
 from kernels_numba.gpu.jobs import MAX_ROWS, Jobs
-from kernels_numba.gpu.warp import lane_sum
-from kernels_numba.ptx import fused, load16, load32, load_float, load_float4, load_int, load_long, store_float
+from kernels_numba.gpu.teams import Cut, resident_blocks, team_sums
+from kernels_numba.ptx import WORD, load_int, load_long, store_float
 
-_WARPS = 4
-_PARAMETERS = "i64 i64 i64 i64 i64 i64 i64 i64 i64"
+_PARAMETERS = "i64 i64 i64 i64 i64 i64 i64 i64"
 _ZERO = np.float32(0)
-_warp_sum = lane_sum(32)
 
 
 def matvec(x: Any, jobs: Jobs, format_name: str, num_outs: int, out: Any, planar: bool = False, stream: int = 0) -> None:
@@ -37,80 +36,65 @@ def matvec(x: Any, jobs: Jobs, format_name: str, num_outs: int, out: Any, planar
     FORMATS[format_name].row_bytes(width)
     pointers = (address("x", x, "float32", (-1, width)), *jobs.addresses(),
                 address("out", out, "float32", (jobs.count, jobs.slots, num_outs)))  # fmt: skip
-    rows = min(MAX_ROWS, 1 << (jobs.slots - 1).bit_length()) if jobs.slots else 1
-    kernel = matvec_kernel(format_name, num_outs, width, rows, planar, jobs.alignment)
-    blocks = -(-jobs.count * num_outs // _WARPS)
-    for first in range(0, jobs.slots, rows):
-        kernel.launch(blocks, stream, *pointers, jobs.offset, jobs.count, jobs.slots, first, codebook_address(format_name))
+    if pointers[0] % 16 and width % 8 == 0:
+        raise ValueError("x must start at a multiple of 16 bytes")
+    shape = float_cut(width, jobs.count * num_outs)
+    for first in range(0, jobs.slots, MAX_ROWS):
+        kernel = matvec_kernel(format_name, num_outs, width, shape, min(jobs.slots - first, MAX_ROWS), planar, jobs.alignment)
+        blocks = jobs.count * shape.blocks(num_outs)
+        kernel.launch(blocks, stream, *pointers, jobs.offset, jobs.slots, first, codebook_address(format_name))
 
 
 @functools.cache
-def matvec_kernel(format_name: str, num_outs: int, width: int, rows: int, planar: bool, alignment: int) -> Kernel:
-    """One warp an output, `rows` rows of x at once."""
-    args = format_name, num_outs, width, rows
-    return Kernel(_singles(*args) if width % 8 else _parts(*args, planar, alignment), _PARAMETERS, 32 * _WARPS)
+def matvec_kernel(format_name: str, num_outs: int, width: int, shape: Cut, rows: int, planar: bool, alignment: int) -> Kernel:
+    """A block a tile of one job's outputs, a team of lanes a few of them, `rows` rows of x at once."""
+    body = _body(format_name, num_outs, width, shape, rows, planar, alignment)
+    return Kernel(body, _PARAMETERS, shape.threads, resident_blocks(shape, rows))
 
 
-def _parts(format_name: str, num_outs: int, width: int, rows: int, planar: bool, alignment: int) -> Callable[..., None]:
-    use, form = decoder(format_name, planar, alignment), FORMATS[format_name]
-    load, values = use.load, use.values
-    is_float = format_name in FLOATS
-    shift = 0 if is_float else (form.block_values // 8).bit_length() - 1
-    blocks_a_row, num_blocks, parts = width // form.block_values, num_outs * width // form.block_values, width // 8
+def _body(format_name: str, num_outs: int, width: int, shape: Cut, rows: int, planar: bool, alignment: int) -> Callable[..., None]:
+    form, products = FORMATS[format_name], float_products(format_name, width, shape, rows, planar, alignment)
+    multiply, num_floats, num_words = products.function, products.num_floats, products.num_words
+    lanes, outs, teams, tiles, made = shape.lanes, shape.outs, shape.teams, shape.blocks(num_outs), shape.outs * rows
+    row_bytes, blocks_a_row = form.row_bytes(width), width // form.block_values
+    num_blocks = num_outs * blocks_a_row if planar else 0
+    gather, total_of, held = team_sums(shape, made)
 
-    def matvec_parts(x, table, row_table, out, offset, jobs, slots, first, codebook):  # type: ignore[no-untyped-def]
-        lane = cuda.threadIdx.x & 31
-        unit = np.int64(cuda.blockIdx.x) * _WARPS + (cuda.threadIdx.x >> 5)
-        job = unit // num_outs
-        n = unit - job * num_outs
-        sums = cuda.local.array(rows, np.float32)
+    def matvec_tile(x, table, row_table, out, offset, slots, first, codebook):  # type: ignore[no-untyped-def]
+        partial = cuda.shared.array(held, float32)
+        thread = np.int32(cuda.threadIdx.x)
+        team, lane = thread // lanes, thread % lanes
+        job = np.int64(cuda.blockIdx.x) // tiles
+        tile = (np.int64(cuda.blockIdx.x) - job * tiles) * (teams * outs)
+        matrix = load_long(table + job * 8)
+        if matrix == 0:
+            return
+        chosen = row_table + (job * slots + first) * 4
+        places = cuda.local.array(rows, np.int64)
         for r in range(rows):
-            sums[r] = _ZERO
-        place = load_long(table + min(job, jobs - 1) * 8)
-        held = job < jobs and place != 0
-        if held:
-            base = place + offset
-            for i in range(lane, parts, 32):
-                block = n * blocks_a_row + (0 if is_float else i >> shift)
-                part = i if is_float else i & ((1 << shift) - 1)
-                v = values(load(base, num_blocks, block, part, codebook), part)
-                for r in range(rows):
-                    if first + r < slots:
-                        at = x + (max(load_int(row_table + (job * slots + first + r) * 4), 0) * np.int64(width) + i * 8) * 4
-                        a, b = load_float4(at), load_float4(at + 16)
-                        low = fused(v[3], a[3], fused(v[2], a[2], fused(v[1], a[1], fused(v[0], a[0], sums[r]))))
-                        sums[r] = fused(v[7], b[3], fused(v[6], b[2], fused(v[5], b[1], fused(v[4], b[0], low))))
-        for r in range(rows):
-            total = _warp_sum(sums[r])
-            if lane == 0 and held and first + r < slots and load_int(row_table + (job * slots + first + r) * 4) >= 0:
-                store_float(out + ((job * slots + first + r) * num_outs + n) * 4, total)
+            places[r] = x + max(load_int(chosen + r * 4), 0) * np.int64(width * 4)
+        bases = cuda.local.array(outs, np.int64)
+        blocks = cuda.local.array(outs, np.int64)
+        firsts = cuda.local.array(outs, np.int64)
+        for o in range(outs):
+            n = min(tile + team * outs + o, num_outs - 1)
+            bases[o] = matrix + offset + (0 if planar else n * row_bytes)
+            blocks[o] = num_blocks
+            firsts[o] = n * blocks_a_row if planar else 0
+        sums = cuda.local.array(made, np.float32)
+        for j in range(made):
+            sums[j] = _ZERO
+        floats = cuda.local.array(num_floats, np.float32)
+        words = cuda.local.array(num_words, WORD)
+        multiply(sums, floats, words, places, np.int64(0), bases, blocks, firsts, lane, codebook)
+        gather(sums, partial, team, lane)
+        cuda.syncthreads()
+        for i in range(thread, teams * made, teams * lanes):
+            of_team = i // made
+            o = (i - of_team * made) // rows
+            r = i - of_team * made - o * rows
+            n = tile + of_team * outs + o
+            if n < num_outs and load_int(chosen + r * 4) >= 0:
+                store_float(out + ((job * slots + first + r) * num_outs + n) * 4, total_of(partial, i))
 
-    return matvec_parts
-
-
-def _singles(format_name: str, num_outs: int, width: int, rows: int) -> Callable[..., None]:
-    """For widths that eight does not divide; only float formats have them."""
-    widen, load = single_value(format_name), load32 if format_name == "F32" else load16
-    size = FORMATS[format_name].block_bytes
-
-    def matvec_singles(x, table, row_table, out, offset, jobs, slots, first, codebook):  # type: ignore[no-untyped-def]
-        lane = cuda.threadIdx.x & 31
-        unit = np.int64(cuda.blockIdx.x) * _WARPS + (cuda.threadIdx.x >> 5)
-        job = unit // num_outs
-        n = unit - job * num_outs
-        place = load_long(table + min(job, jobs - 1) * 8)
-        held = job < jobs and place != 0
-        for r in range(rows):
-            total = _ZERO
-            row = np.int64(-1)
-            if held and first + r < slots:
-                row = np.int64(load_int(row_table + (job * slots + first + r) * 4))
-            if row >= 0:
-                base = place + offset + n * (width * size)
-                for i in range(lane, width, 32):
-                    total = fused(widen(load(base + i * size)), load_float(x + (row * width + i) * 4), total)
-            total = _warp_sum(total)
-            if lane == 0 and row >= 0:
-                store_float(out + ((job * slots + first + r) * num_outs + n) * 4, total)
-
-    return matvec_singles
+    return matvec_tile

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from kernels_numba.device import Kernel, cuda
+from kernels_numba.device import Kernel, cuda, inline
 from kernels_numba.gpu.warp import lane_sums
 from kernels_numba.ptx import WORD, add, load_int, load_long, store_float
 
@@ -30,6 +30,7 @@ class Stored:
     """What a kernel is compiled for, of a stack: how many matrices, and how one row of them lies."""
 
     count: int
+    width: int
     row_bytes: int
     blocks_a_row: int
     planar: bool
@@ -66,70 +67,99 @@ def cut(parts: int, num_outs: int, most_outs: int = 4) -> Cut:
 
 @dataclass(frozen=True)
 class Multiply:
-    """A device function (sums, floats, words, x, scales, bases, blocks, firsts, lane, codebook) that makes a lane's share of all sums.
+    """A device function (sums, floats, words, places, scales, bases, blocks, firsts, lane, codebook) for a lane's share of a team's sums.
 
-    It adds to sums[o * rows + r] what this lane has of output o of row r. Output o's weights begin at block firsts[o] of the tensor of
-    blocks[o] blocks at bases[o]; where the tensor is not planar, at bases[o] itself. It may use num_floats floats and num_words words.
+    It adds to sums[o * rows + r] what this lane has of output o of row r, whose x is at places[r]. Output o's weights begin at block
+    firsts[o] of the tensor of blocks[o] blocks at bases[o]; where the tensor is not planar, at bases[o] itself. It may use num_floats
+    floats and num_words words.
     """
 
     function: Any
     num_floats: int = 1
     num_words: int = 1
+    value_bytes: int = 4  # of x
 
 
 def team_kernel(multiply: Multiply, shape: Cut, rows: int, stored: Stored) -> Kernel:
     """The kernel around it."""
-    resident = round(65_536 / (72 if rows <= 2 else 128) / shape.threads)  # blocks, of what registers they need
-    return Kernel(_body(multiply, shape, rows, stored), "i64 i64 i64 i64 i64 i64 i64 i64 i64", shape.threads, resident)
+    parameters = "i64 i64 i64 i64 i64 i64 i64 i64 i64"
+    return Kernel(_body(multiply, shape, rows, stored), parameters, shape.threads, resident_blocks(shape, rows))
+
+
+def resident_blocks(shape: Cut, rows: int) -> int:
+    """Blocks a multiprocessor, of the registers that `rows` rows need."""
+    return round(65_536 / (72 if rows <= 2 else 128) / shape.threads)
+
+
+def team_sums(shape: Cut, made: int) -> tuple[Any, Any, int]:
+    """Two device functions, to be called before and after a barrier, and the floats of shared memory that they pass.
+
+    gather(sums, partial, team, lane): the lanes' `made` sums; total(partial, i): the whole sum i - t * made of team t = i // made.
+    """
+    warps = max(1, shape.lanes // 32)
+    sum_lanes, kept, between = lane_sums(min(shape.lanes, 32), made)
+
+    @inline
+    def gather(sums, partial, team, lane):  # type: ignore[no-untyped-def]
+        mine = sum_lanes(sums, lane)
+        if lane % between == 0:
+            for j in range(kept):
+                partial[(team * warps + lane // 32) * made + mine + j] = sums[j]
+
+    @inline
+    def total(partial, i):  # type: ignore[no-untyped-def]
+        at = i // made * (warps - 1) * made + i
+        whole = partial[at]
+        for warp in range(1, warps):
+            whole = add(whole, partial[at + warp * made])
+        return whole
+
+    return gather, total, shape.teams * warps * made
 
 
 def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored) -> Callable[..., None]:
     lanes, outs, teams = shape.lanes, shape.outs, shape.teams
     count, row_bytes, blocks_a_row, planar = stored.count, stored.row_bytes, stored.blocks_a_row, stored.planar
-    warps = max(1, lanes // 32)
-    made = outs * rows
+    made, x_bytes = outs * rows, stored.width * made_by.value_bytes
     multiply, num_floats, num_words = made_by.function, made_by.num_floats, made_by.num_words
-    held = teams * warps * made
-    sum_lanes, kept, between = lane_sums(min(lanes, 32), made)
+    gather, total_of, held = team_sums(shape, made)
 
     def dense_team(x, scales, table, ends, out, num_outs, out_width, first, codebook):  # type: ignore[no-untyped-def]
         partial = cuda.shared.array(held, float32)
         thread = np.int32(cuda.threadIdx.x)
         team, lane = thread // lanes, thread % lanes
-        start = (np.int64(cuda.blockIdx.x) * teams + team) * outs
+        first_out = np.int32(cuda.blockIdx.x) * np.int32(teams * outs)
+        last, start = np.int32(num_outs - 1), np.int32(first_out + team * outs)
         bases = cuda.local.array(outs, np.int64)
         blocks = cuda.local.array(outs, np.int64)
         firsts = cuda.local.array(outs, np.int64)
         for o in range(outs):
-            n = min(start + o, num_outs - 1)
-            base, begin, end = load_long(table), np.int64(0), np.int64(load_int(ends))
+            n = min(np.int32(start + o), last)
+            base, begin, end = load_long(table), np.int32(0), load_int(ends)
             for m in range(1, count):  # without a branch: all of the table is read at once
-                other, edge, stop = load_long(table + m * 8), np.int64(load_int(ends + (m - 1) * 4)), np.int64(load_int(ends + m * 4))
+                other, edge, stop = load_long(table + m * 8), load_int(ends + (m - 1) * 4), load_int(ends + m * 4)
                 here = n >= edge
                 base, begin, end = (other if here else base), (edge if here else begin), (stop if here else end)
-            bases[o] = base if planar else base + (n - begin) * row_bytes
-            blocks[o] = (end - begin) * blocks_a_row if planar else 0
-            firsts[o] = (n - begin) * blocks_a_row if planar else 0
+            bases[o] = base if planar else base + np.int64(np.int32(n - begin)) * row_bytes
+            blocks[o] = np.int64(np.int32(end - begin)) * blocks_a_row if planar else 0
+            firsts[o] = np.int64(np.int32(n - begin)) * blocks_a_row if planar else 0
         sums = cuda.local.array(made, np.float32)
         for j in range(made):
             sums[j] = _ZERO
         floats = cuda.local.array(num_floats, np.float32)  # here: in the simulator a kernel's own module alone has cuda.local
         words = cuda.local.array(num_words, WORD)
-        multiply(sums, floats, words, x, scales, bases, blocks, firsts, lane, codebook)
-        mine = sum_lanes(sums, lane)
-        if lane % between == 0:
-            for j in range(kept):
-                partial[(team * warps + lane // 32) * made + mine + j] = sums[j]
+        places = cuda.local.array(rows, np.int64)
+        for r in range(rows):
+            places[r] = x + r * x_bytes
+        multiply(sums, floats, words, places, scales, bases, blocks, firsts, lane, codebook)
+        gather(sums, partial, team, lane)
         cuda.syncthreads()
         for i in range(thread, teams * made, teams * lanes):
             of_team = i // made
             o = (i - of_team * made) // rows
-            total = partial[of_team * warps * made + i - of_team * made]
-            for warp in range(1, warps):
-                total = add(total, partial[(of_team * warps + warp) * made + i - of_team * made])
-            n = (np.int64(cuda.blockIdx.x) * teams + of_team) * outs + o
-            if n < num_outs:
+            n = first_out + of_team * outs + o
+            if n <= last:
                 r = i - of_team * made - o * rows
-                store_float(out + (r * out_width + first + n) * 4, total)
+                store_float(out + (r * out_width + first + n) * 4, total_of(partial, i))
 
     return dense_team

@@ -28,7 +28,16 @@ class TokenAttention:
         )
         self._select(stream)
         ops.attention_decode(
-            b["query"], state.keys.near, state.values.near, b["chosen"], b["heads"], g.index_block, position, b["partial"], b["attended"], stream
+            b["query"],
+            state.keys.near,
+            state.values.near,
+            b["chosen"],
+            b["heads"],
+            g.index_block,
+            position,
+            b["partial"],
+            b["attended"],
+            stream,
         )
         self._output(b["attended"], b["block"], stream)
 

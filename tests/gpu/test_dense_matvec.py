@@ -66,7 +66,7 @@ def test_bits_do_not_depend_on_the_stack_or_the_rows_beside() -> None:
 
 @pytest.mark.parametrize(("rows", "outs"), [(1, 4), (3, 2)])
 def test_teams_that_make_several_outputs(rows: int, outs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "cut", lambda parts, num_outs: Cut(cut(parts, num_outs).lanes, outs))
+    monkeypatch.setattr(module, "float_cut", lambda width, num_outs: Cut(cut(width // 8, num_outs).lanes, outs))
     for width in (320, 1024):  # four teams a warp, two warps a team
         check(rows_of(rows, width), made("Q8_0", width, (3, 4), width == 320), first=1, spare=1)
 

@@ -8,10 +8,12 @@ import pytest
 from kernels_numba import reference_ops
 from kernels_numba.device import SIMULATED, to_device, to_host
 from kernels_numba.formats import FORMATS
+from kernels_numba.gpu import matvec as module
 from kernels_numba.gpu.decode import FLOATS
 from kernels_numba.gpu.jobs import Jobs
 from kernels_numba.gpu.matvec import matvec
 from kernels_numba.gpu.matvec_q8 import matvec_q8
+from kernels_numba.gpu.teams import Cut, cut
 from tests.gpu.weights import BOTH, Blobs, blobs
 
 QUANTIZED = [name for name in FORMATS if name not in FLOATS]
@@ -49,6 +51,25 @@ def test_8_bit_rows(name: str, planar: bool) -> None:
 def test_widths_that_eight_does_not_divide(name: str, width: int) -> None:
     x, made, jobs = rows_of(2, width), blobs(name, 1, 5, width, False), np.array([[0, 1]], np.int32)
     check(run(x, made, jobs, name, 5, False, 0), jobs, [x], made, width / 32 + 20)
+
+
+@pytest.mark.parametrize(("outs", "planar"), [(4, True), (2, False)])
+def test_teams_that_make_several_outputs(outs: int, planar: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "float_cut", lambda width, num_outs: Cut(cut(width // 8, num_outs).lanes, outs))
+    for width in (320, 1024):  # four teams a warp, two warps a team
+        x, held, jobs = rows_of(3, width), blobs("Q2_0", 2, 5, width, planar, offset=16), table_of(2, 3, 3, seed=4)
+        check(run(x, held, jobs, "Q2_0", 5, planar, 16), jobs, [x] * 2, held, width / 32 + 20)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["Q2_0", "Q8_0", "F16"])
+def test_bits_do_not_depend_on_the_jobs_beside(name: str) -> None:
+    for width in (640, 2560):
+        x, held, jobs = rows_of(2, width), blobs(name, 10, 640, width, False), np.tile(np.array([[0, 1]], np.int32), (10, 1))
+        together = run(x, held, jobs, name, 640, False, 0)
+        for j in (0, 7):  # one job alone is cut into smaller tiles
+            alone = Blobs(held.device, to_device(to_host(held.table)[j : j + 1].copy()), held.values)
+            assert (run(x, alone, jobs[:1], name, 640, False, 0).view(np.uint32) == together[j : j + 1].view(np.uint32)).all()
 
 
 @pytest.mark.gpu

@@ -16,6 +16,7 @@ from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dense_matvec import dense_kernel
 from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
+from kernels_numba.gpu.float_products import float_cut
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
 from kernels_numba.gpu.hyper_connection import gate_kernel, inject_kernel, mix_kernel
@@ -82,7 +83,7 @@ def test_codes_become_floats_without_conversion_instructions() -> None:
 def test_nothing_lies_in_local_memory(name: str) -> None:
     for planar in (False, True):
         assert ".local" not in ptx(parts_kernel(name, "f32", planar, 2 if not planar else 16), (9, 0))
-    assert ".local" not in ptx(matvec_kernel(name, 64, 256, 8, True, 16), (9, 0))
+    assert ".local" not in ptx(matvec_kernel(name, 640, 256, float_cut(256, 640), 8, True, 16), (9, 0))
 
 
 def test_plain_blocks_at_odd_places_are_not_loaded_wide() -> None:
@@ -203,7 +204,7 @@ def test_the_index_of_decode_keeps_its_keys_in_registers_for_all_rows(capability
 
 @pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
 def test_the_dense_matvec_keeps_its_sums_in_registers_and_halves_its_shuffles(capability: tuple[int, int]) -> None:
-    text = ptx(dense_kernel("Q8_0", 2560, cut(320, 16_384), 1, Stored(2, 2720, 80, True)), capability)
+    text = ptx(dense_kernel("Q8_0", 2560, cut(320, 16_384), 1, Stored(2, 2560, 2720, 80, True)), capability)
     assert "ld.global.nc.v2.u32" in text and "ld.global.nc.v4" in text  # eight codes, four values of x
     assert text.count("shfl.sync.bfly") == 2 + 1 + 1 + 1 + 1  # of four sums
     assert ".local" not in text
@@ -212,13 +213,13 @@ def test_the_dense_matvec_keeps_its_sums_in_registers_and_halves_its_shuffles(ca
 @pytest.mark.parametrize("name", ["F32", "Q8_0", "Q5_K", "IQ2_XS"])
 def test_no_dense_matvec_has_anything_in_local_memory(name: str) -> None:
     rows = 8 if name in ("F32", "Q8_0") else 1  # eight rows take seconds to compile
-    stored = Stored(1, FORMATS[name].row_bytes(2560), 2560 // FORMATS[name].block_values, False)
+    stored = Stored(1, 2560, FORMATS[name].row_bytes(2560), 2560 // FORMATS[name].block_values, False)
     assert ".local" not in ptx(dense_kernel(name, 2560, cut(320, 16_384), rows, stored), (9, 0))
 
 
 @pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
 def test_the_dense_8_bit_matvec_has_dp4a_and_wide_loads(capability: tuple[int, int]) -> None:
-    text = ptx(dense_q8_kernel("Q8_0", 2560, cut(160, 16_384), 1, Stored(1, 2720, 80, True)), capability)
+    text = ptx(dense_q8_kernel("Q8_0", 2560, cut(160, 16_384), 1, Stored(1, 2560, 2720, 80, True)), capability)
     assert text.count("dp4a.s32.s32") >= 4 * 4
     assert text.count("ld.global.nc.v4.u32") >= 4 + 1  # sixteen codes of four outputs and of the row
     assert ".local" not in text
