@@ -23,7 +23,7 @@ ROWS_AT_ONCE = 4  # on a card: chunks of rows that one launch takes to the exper
 SPANS_CROSSING = 2  # of a super-chunk whose streams lie in RAM: one comes up while another goes down
 LIBRARY_BYTES = 64 << 20  # that cuBLAS, cuSOLVER and the allocator's gaps take on a card; beside a small model the reserve gives it
 MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
-HISTORY_BYTES = 4 + 1 + 2 * 8  # of a token that drafts are looked for in: its id, whether it matches, and where, before and after a step
+HISTORY_BYTES = 4 + 2 * 8 + 4  # of a token that drafts are looked for in: its id; if all match: where, where a step back, and the id there
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
