@@ -49,18 +49,22 @@ class SuffixDrafter:
         self._ids[: prompt.size] = prompt
         self._size = prompt.size
         self._most = most
+        self._at: int | None = None  # what follows the match; None: to be looked for
 
     def add(self, token: int) -> None:
+        if self._at is not None:  # no other match can have become longer than one that goes on
+            self._at = self._at + 1 if self._ids[self._at] == token else None
         self._ids[self._size] = token
         self._size += 1
 
     def draft(self, count: int) -> list[int]:
         ids = self._ids[: self._size]
-        at = earlier_match(ids)
-        if at is None:
+        if self._at is None:
+            self._at = earlier_match(ids)
+        if self._at is None:
             return []
         wanted = min(count, self._most)
-        after = ids[at : at + wanted].tolist()  # fewer where the match ends near the end: what followed it then goes round
+        after = ids[self._at : self._at + wanted].tolist()  # fewer where the match ends near the end: what followed it then goes round
         return [after[step % len(after)] for step in range(wanted)]
 
 
@@ -69,11 +73,12 @@ def earlier_match(ids: NDArray[np.int32]) -> int | None:
     ones. None where n would be under SHORTEST_MATCH; above LONGEST_MATCH tokens matches count as equally long."""
     if ids.size <= SHORTEST_MATCH:
         return None
-    ends = np.flatnonzero(ids[:-1] == ids[-1]) + 1
+    ends = np.flatnonzero(ids[:-1] == ids[-1])
+    ends += 1
     for back in range(2, LONGEST_MATCH + 1):
         if ends.size == 1 and back > SHORTEST_MATCH:
             break
-        there = ends[ends >= back]
+        there = ends[np.searchsorted(ends, back) :]  # those that have so many ids before them
         longer = there[ids[there - back] == ids[-back]]
         if not longer.size:
             return int(ends[-1]) if back > SHORTEST_MATCH else None  # back - 1 ids match

@@ -29,7 +29,7 @@ LIBRARY_BYTES = 32 << 20  # that cuBLAS takes of torch's memory, on the largest 
 GAP_BYTES, GAP_SHARE = 24 << 20, 16
 SELECT_BYTES = 64 << 20  # of index scores that a card ranks at once, at most: attention then takes no more than a delta net
 MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
-HISTORY_BYTES = 4 + 1 + 2 * 8  # of a token that drafts are looked for in: its id, whether it matches, and where, before and after a step
+HISTORY_BYTES = 4 + 2 * 8 + 4  # of a token that drafts are looked for in: its id; if all match: where, where a step back, and the id there
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
 DENSE, EMBEDDING = "dense weights", "token embedding"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from strata_recipes.engine.decode import DecodeResult, Stop
-from strata_recipes.engine.drafts import LONGEST_MATCH, SHORTEST_MATCH, SuffixDrafter, earlier_match
+from strata_recipes.engine.drafts import SHORTEST_MATCH, SuffixDrafter, earlier_match
 from strata_recipes.engine.session import Session
 from strata_recipes.errors import DeviceError
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import DRAFTS
+from strata_recipes.plan.budget import DRAFTS, HISTORY_BYTES
 from strata_recipes.plan.plan import DecodePlan, Plan
 from tests.engine.guessing import Guesser
 from tests.engine.plans import oracle, plan_for
@@ -25,10 +27,16 @@ from tests.engine.plans import oracle, plan_for
 GREEDY = oracle("tiny-q2_0.greedy")
 
 
+@pytest.fixture
+def without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends at a length that only keeps it short: here texts are."""
+    monkeypatch.setattr("strata_recipes.engine.drafts.LONGEST_MATCH", 1000)
+
+
 def matching(ids: list[int], at: int) -> int:
     """How many ids before `at` are the last ids, one by one."""
     length = 0
-    while length < min(at, LONGEST_MATCH) and ids[at - 1 - length] == ids[-1 - length]:
+    while length < at and ids[at - 1 - length] == ids[-1 - length]:
         length += 1
     return length
 
@@ -48,6 +56,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.usefixtures("without_end")
 @settings(max_examples=300, deadline=None)
 @given(TEXTS)
 @example([])
@@ -60,19 +69,41 @@ def test_the_match_is_the_longest_and_of_these_the_latest(ids: list[int]) -> Non
     assert earlier_match(np.array(ids, np.int32)) == by_brute_force(ids)
 
 
+@pytest.mark.usefixtures("without_end")
 @settings(max_examples=100, deadline=None)
-@given(TEXTS, st.integers(0, 60), st.integers(1, 7), st.integers(1, 9))
-def test_a_guess_is_what_followed_and_goes_round_at_the_end(ids: list[int], cut: int, most: int, count: int) -> None:
-    """However the ids came, in the prompt or token by token."""
+@given(TEXTS, st.integers(0, 60), st.integers(1, 7), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_a_guess_is_what_followed_and_goes_round_at_the_end(ids: list[int], cut: int, most: int, count: int, random: Random) -> None:
+    """However the ids came, in the prompt or token by token, and whenever it was asked before."""
     cut = min(cut, len(ids))
     drafter = SuffixDrafter(np.array(ids[:cut], np.int64), len(ids) - cut, most)
     for token in ids[cut:]:
+        if random.random() < 0.5:
+            drafter.draft(count)
         drafter.add(token)
     whole, at = list(ids), by_brute_force(ids)
     if at is not None:
         for _ in range(min(most, count)):
             whole.append(whole[at + len(whole) - len(ids)])
     assert drafter.draft(count) == whole[len(ids) :]
+
+
+def test_a_search_takes_what_the_plan_counts_where_everything_matches() -> None:
+    ids = np.zeros(40_000, np.int32)
+    tracemalloc.start()
+    try:
+        assert earlier_match(ids) == ids.size - 1
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 13 * ids.size < ids.nbytes + peak < HISTORY_BYTES * ids.size + 10_000
+
+
+def test_a_search_ends_at_its_longest_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two matches that are both as long as it looks, the latest."""
+    monkeypatch.setattr("strata_recipes.engine.drafts.LONGEST_MATCH", 4)
+    assert earlier_match(np.array([0, 1, 2, 3, 4, 9, 1, 2, 3, 4, 8, 0, 1, 2, 3, 4], np.int32)) == 10
+    monkeypatch.setattr("strata_recipes.engine.drafts.LONGEST_MATCH", 5)
+    assert earlier_match(np.array([0, 1, 2, 3, 4, 9, 1, 2, 3, 4, 8, 0, 1, 2, 3, 4], np.int32)) == 5
 
 
 def drafting(plan: Plan, **changes: Any) -> Plan:
