@@ -54,7 +54,7 @@ def hotter(heat: NDArray[np.float64], rank: NDArray[np.int64], places: Places, m
     """
     slots = _Slots(heat, rank, places)
     hopeless: set[tuple[int, int]] = set()  # sizes that a hotter one found no slot for
-    for came in _hot(heat, rank, places, slots.coldest):
+    for came in _hot(heat, rank, places, slots.coldest, most):
         sizes = int(places.blob_bytes[came[0]]), int(places.ram[came])
         if sizes in hopeless:
             continue
@@ -72,12 +72,11 @@ class _Slots:
     """The experts that have one, coldest first: each is taken once."""
 
     def __init__(self, heat: NDArray[np.float64], rank: NDArray[np.int64], places: Places) -> None:
-        held = np.nonzero(places.vram)
-        cold = np.lexsort((-rank[held], heat[held]))
-        self._layers, self._experts = held[0][cold], held[1][cold]
-        at = self._layers, self._experts
-        self._heat, self._room, self._bytes = heat[at], places.vram[at], places.blob_bytes[self._layers]
-        self._stays = places.ram[at] > 0
+        held = np.flatnonzero(places.vram)
+        cold = held[np.lexsort((-rank.ravel()[held], heat.ravel()[held]))]
+        self._layers, self._experts = np.divmod(cold, heat.shape[1])
+        self._heat, self._room, self._bytes = heat.ravel()[cold], places.vram.ravel()[cold], places.blob_bytes[self._layers]
+        self._stays = places.ram.ravel()[cold] > 0
         self._free = np.ones(cold.size, bool)
         self._first = 0  # that may be free
 
@@ -131,11 +130,17 @@ class Exchange:
             self._tiers.vram.replace(swap.outgoing, swap.incoming, blob)
 
 
-def _hot(heat: NDArray[np.float64], rank: NDArray[np.int64], places: Places, coldest: float) -> Iterator[Pair]:
-    """Without a slot and hotter than the coldest that has one, hottest first."""
-    layers, experts = np.nonzero((places.vram == 0) & (heat > coldest + MARGIN))
-    order = np.lexsort((rank[layers, experts], -heat[layers, experts]))
-    yield from zip(layers[order].tolist(), experts[order].tolist(), strict=True)
+def _hot(heat: NDArray[np.float64], rank: NDArray[np.int64], places: Places, coldest: float, most: int) -> Iterator[Pair]:
+    """Without a slot and hotter than the coldest that has one, hottest first. Few are asked for: the rest is sorted when it is."""
+    values, ranked = heat.ravel(), rank.ravel()
+    found = np.flatnonzero((places.vram.ravel() == 0) & (values > coldest + MARGIN))
+    parts = [found]
+    if found.size > (few := 8 * most):
+        least = np.partition(values[found], -few)[-few]
+        parts = [found[values[found] >= least], found[values[found] < least]]
+    for part in parts:
+        for at in part[np.lexsort((ranked[part], -values[part]))].tolist():
+            yield divmod(at, heat.shape[1])
 
 
 def _rooms(tier: FilledTier, shape: tuple[int, int]) -> NDArray[np.int64]:

@@ -140,3 +140,22 @@ def test_hits_rise_where_slots_begin_with_the_coldest(tiny: Pack, ids: NDArray[A
 
 def with_counts(plan: Plan) -> Plan:
     return dataclasses.replace(plan, experts=dataclasses.replace(plan.experts, counted=True))
+
+
+@pytest.mark.parametrize("order", ["chunked", "layer_major"])
+def test_a_prompt_after_experts_moved_is_read_the_same(order: str, tiny: Pack, ids: NDArray[Any]) -> None:
+    """Also where its experts are read ahead: those that lie elsewhere now."""
+    found = []
+    for adapt in (Adapt(), EAGER):
+        plan = plan_for(
+            tiny, mode="mapped", slots=24, prompt=ids.size, new=NEW, chunk=16, order=order, direct=order == "layer_major", adapt=adapt
+        )
+        with Session(plan, tiny, poison=True) as session:
+            for _ in range(2):
+                read = session.prompt(ids, logits="all")
+                assert read.logits is not None
+                found.append((read.logits.tobytes(), session.generate().tokens))
+            moves = session.started.tiers.take_moves()
+            assert bool(moves) == (adapt.every > 0) and len(moves) == len(set(moves))
+    assert len(set(found)) == 1
+    assert nothing_left(tiny)

@@ -151,6 +151,36 @@ def test_the_hottest_outside_takes_the_coldest_slot_that_it_fits(small_pack: Sma
         at.check()
 
 
+def one_by_one(heat: NDArray[np.float64], rank: NDArray[np.int64], places: Places, most: int) -> list[Swap]:
+    """The same choice, said plainly: each pair against each."""
+    cold = sorted((pair for pair in np.ndindex(*heat.shape) if places.vram[pair]), key=lambda pair: (heat[pair], -rank[pair]))
+    hot = sorted((pair for pair in np.ndindex(*heat.shape) if not places.vram[pair]), key=lambda pair: (-heat[pair], rank[pair]))
+    found: list[Swap] = []
+    for came in hot:
+        for went in cold:
+            fits = places.vram[went] >= places.blob_bytes[came[0]]
+            fits &= not places.ram[came] or places.ram[went] > 0 or places.ram[came] >= places.blob_bytes[went[0]]
+            if fits and heat[came] > heat[went] + MARGIN and len(found) < most and went not in {swap.outgoing for swap in found}:
+                found.append(Swap(came, went))  # type: ignore[arg-type]  # ndindex gives pairs
+                break
+    return found
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 1 << 30), slots=st.integers(0, 60), blobs=st.integers(0, 60), most=st.integers(1, 9), top=st.integers(1, 30))
+def test_the_choice_is_the_plain_one(seed: int, slots: int, blobs: int, most: int, top: int) -> None:
+    """Places of any size, as they are after many swaps; also more candidates than are sorted at first."""
+    rng, places = np.random.default_rng(seed), Places.__new__(Places)
+    places.blob_bytes = rng.integers(1, 4, 5)
+    rank, held = rng.permutation(60).reshape(5, 12), rng.permutation(60)
+    places.vram, places.ram = np.zeros((5, 12), np.int64), np.zeros((5, 12), np.int64)
+    for table, chosen in ((places.vram, held[:slots]), (places.ram, held[slots : slots + blobs] if seed % 3 else held[: slots + blobs])):
+        layers, experts = np.divmod(chosen, 12)
+        table[layers, experts] = places.blob_bytes[layers] + rng.integers(0, 3, chosen.size)
+    heat = rng.integers(0, top, (5, 12)).astype(float)
+    assert list(hotter(heat, rank, places, most)) == one_by_one(heat, rank, places, most)
+
+
 def test_of_experts_alike_the_start_order_decides(small_pack: SmallPack) -> None:
     with moving(small_pack, 6, 0) as at:
         heat = np.zeros(SHAPE)
