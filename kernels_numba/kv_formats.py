@@ -32,6 +32,7 @@ class KvFormat:
         return min(dim & -dim, MOST_ROTATED) if self.rotates else 1
 
 
+KV_OF_TYPE = {"float32": "fp32", "float16": "fp16", "int8": "int8", "uint8": "q4_0"}  # the type of an array of cells names its format
 KV_FORMATS = {
     form.name: form
     for form in (KvFormat("fp32", 32), KvFormat("fp16", 16), KvFormat("int8", 8, group=64), KvFormat("q4_0", 4, group=32, rotates=True))

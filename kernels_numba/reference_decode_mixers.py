@@ -1,7 +1,7 @@
 """Numpy truth of the ops between a mixer's matrices when a few consecutive tokens are read: R rows from `position` on.
 
 An op writes into the arrays that it is given, as the kernel of its name does, and has its arguments. Sums are in float64; what is kept
-or stored is rounded to the array's type. Knows no format but float32 and float16, and no device.
+or stored is rounded to the array's type. Knows no device.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels_numba.kv_formats import KV_FORMATS, KV_OF_TYPE
+from kernels_numba.reference_kv import decode, encode, rotate
 from kernels_numba.reference_ops import Floats, index_scores, select_blocks, selected_attention, silu
 
 Wide = NDArray[np.float64]
@@ -59,10 +61,12 @@ def attention_inputs(
     rows, count, dim = query.shape
     start, split = int(position[0]), heads.reshape(rows, -1, dim)
     places = np.arange(start, start + rows)
-    query[:] = turned(rms_norm(split[:, : 2 * count : 2], q_norm, eps), places, frequencies) * dim**-0.5
+    asked = turned(rms_norm(split[:, : 2 * count : 2], q_norm, eps), places, frequencies) * dim**-0.5
+    query[:] = rotate(asked.astype(np.float32), KV_OF_TYPE[keys.dtype.name])
     wide, value = np.split(split[:, 2 * count :], 2, axis=1)
     key = turned(rms_norm(wide, k_norm, eps), places, frequencies)
-    keys[:, places], values[:, places] = key.astype(np.float32).swapaxes(0, 1), value.swapaxes(0, 1)
+    for cells, part in ((keys, key), (values, value)):
+        cells[:, places] = encode(part.astype(np.float32).swapaxes(0, 1), KV_OF_TYPE[cells.dtype.name]).view(cells.dtype)
 
 
 def attention_decode(
@@ -72,7 +76,10 @@ def attention_decode(
     """Attention of query [R, Q, D] over what selected_attention reads, times the gates; partial is the kernels' own."""
     rows, count, dim = query.shape
     grouped = query.reshape(rows, len(keys), -1, dim).swapaxes(0, 1)
-    read = selected_attention(grouped, keys, values, chosen, block, int(position[0])).swapaxes(0, 1).reshape(rows, count, dim)
+    name = KV_OF_TYPE[keys.dtype.name]
+    held = [decode(np.ascontiguousarray(cells).view(np.uint8), dim, name) for cells in (keys, values)]
+    read = selected_attention(grouped, held[0], held[1], chosen, block, int(position[0])).swapaxes(0, 1).reshape(rows, count, dim)
+    read = read if KV_FORMATS[name].rotation(dim) == 1 else rotate(read.astype(np.float32), name)
     gates = heads.reshape(rows, -1, dim)[:, 1 : 2 * count : 2].astype(np.float64)
     out[:] = (read / (1 + np.exp(-gates))).reshape(rows, -1)
 

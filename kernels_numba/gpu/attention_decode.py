@@ -17,9 +17,23 @@ from numba import float32
 
 from kernels_numba.device import WIDE, Kernel, address, cuda, inline
 from kernels_numba.gpu.attention_part import MAX_DIM, MAX_HEADS, PART, list_of, part_kernel
-from kernels_numba.gpu.kv_cells import kv_cache
+from kernels_numba.gpu.kv_cells import kv_cache, num_heads
+from kernels_numba.gpu.kv_codes import rotator
 from kernels_numba.gpu.warp import lane_sum, warp_highest
-from kernels_numba.ptx import add, divide, fused, load_float, load_float4, load_long, load_shared_float4, multiply, store_float4
+from kernels_numba.kv_formats import KV_FORMATS
+from kernels_numba.ptx import (
+    add,
+    divide,
+    fused,
+    load_float,
+    load_float4,
+    load_long,
+    load_shared_float4,
+    multiply,
+    reload_float,
+    store_float,
+    store_float4,
+)  # fmt: skip
 
 _THREADS = 128
 _SLICE = 64  # values of a head that a block of threads puts together: 16 times four, of eight parts at a time
@@ -44,7 +58,7 @@ def attention_decode(
     one, as selected_attention has it; `chosen` is not checked. partial: float32 [attention_scratch(..)] or longer, overwritten. D is a
     multiple of 8, at most 256; at most 16 query heads a kv head. Against exact arithmetic: relative L2 below 1e-5.
     """
-    (rows, count, dim), kv_heads, picked = (int(size) for size in query.shape), int(keys.shape[0]), int(chosen.shape[1])
+    (rows, count, dim), kv_heads, picked = (int(size) for size in query.shape), num_heads(keys), int(chosen.shape[1])
     group = count // max(1, kv_heads)
     if dim % 8 or dim > MAX_DIM or group > MAX_HEADS or group * kv_heads != count or picked < 1:
         raise ValueError(f"{count} query heads of {dim} values on {kv_heads} kv heads, {picked} blocks: wanted at least 1, at most "
@@ -60,12 +74,16 @@ def attention_decode(
     if any(pointer % 16 for pointer in (asked, made, gates, target)):
         raise ValueError("query, partial, heads and out must start at multiples of 16 bytes")
     stats = made + rows * count * parts * dim * 4
-    part_kernel(group, dim, cache.kv_format, block).launch(
-        rows * kv_heads * parts, stream, asked, cache.keys, cache.values, picks, place, made, stats, cache.context, kv_heads, picked, parts
+    cells = cache.keys, cache.values, cache.far_keys, cache.far_values, cache.resident
+    part_kernel(group, dim, cache.kv_format, block, cache.is_split).launch(
+        rows * kv_heads * parts, stream, asked, *cells, picks, place, made, stats, cache.context, kv_heads, picked, parts
     )
-    gather_kernel(dim, block).launch(
+    rotates = KV_FORMATS[cache.kv_format].rotation(dim) > 1
+    gather_kernel(dim, block, not rotates).launch(
         rows * count * -(-dim // _SLICE), stream, made, stats, gates, place, target, count, kv_heads, picked, parts
     )
+    if rotates:
+        back_kernel(dim, cache.kv_format).launch(rows * count, stream, gates, target, count, kv_heads)
 
 
 def _num_parts(context: int, num_chosen: int, block: int) -> int:
@@ -74,8 +92,8 @@ def _num_parts(context: int, num_chosen: int, block: int) -> int:
 
 
 @functools.cache
-def gather_kernel(dim: int, block: int) -> Kernel:
-    """A block of threads a row's head and 64 of its values: 16 threads four values each, eight parts at a time."""
+def gather_kernel(dim: int, block: int, opens: bool) -> Kernel:
+    """A block of threads a row's head and 64 of its values: 16 threads four values each, eight parts at a time. `opens`: the gates."""
     slices, keys_of = -(-dim // _SLICE), list_of(block)
 
     def gather(partial, stats, heads, position, out, count, kv_heads, picked, parts):  # type: ignore[no-untyped-def]
@@ -107,11 +125,34 @@ def gather_kernel(dim: int, block: int) -> Kernel:
             for i in range(1, _STRETCHES):
                 v = load_shared_float4(sums, i * _SLICE + across)
                 a, b, c, d = add(a, v[0]), add(b, v[1]), add(c, v[2]), add(d, v[3])
-            gate = load_float4(heads + ((row * (2 * count + 2 * kv_heads) + 2 * (head - row * count) + 1) * dim + column) * 4)
-            store_float4(out + (head * dim + column) * 4, _opened(a, total, gate[0]), _opened(b, total, gate[1]),
-                         _opened(c, total, gate[2]), _opened(d, total, gate[3]))  # fmt: skip
+            if not opens:
+                at = out + (head * dim + column) * 4
+                store_float4(at, divide(a, total), divide(b, total), divide(c, total), divide(d, total))
+            else:
+                gate = load_float4(heads + ((row * (2 * count + 2 * kv_heads) + 2 * (head - row * count) + 1) * dim + column) * 4)
+                store_float4(out + (head * dim + column) * 4, _opened(a, total, gate[0]), _opened(b, total, gate[1]),
+                             _opened(c, total, gate[2]), _opened(d, total, gate[3]))  # fmt: skip
 
     return Kernel(gather, "i64 i64 i64 i64 i64 i64 i64 i64 i64", _THREADS)
+
+
+@functools.cache
+def back_kernel(dim: int, kv_format: str) -> Kernel:
+    """A warp a row's head: what was read of rotated values is rotated back, then gated."""
+    rotate = rotator(kv_format, dim)
+
+    def rotate_back(heads, out, count, kv_heads):  # type: ignore[no-untyped-def]
+        shared = cuda.shared.array(dim, float32, WIDE)
+        lane, head = np.int32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
+        row = head // count
+        gates = heads + (row * (2 * count + 2 * kv_heads) + 2 * (head - row * count) + 1) * (dim * 4)
+        for i in range(lane, dim, 32):
+            shared[i] = reload_float(out + (head * dim + i) * 4)
+        rotate(shared, 0, lane)
+        for i in range(lane, dim, 32):
+            store_float(out + (head * dim + i) * 4, _opened(shared[i], _ONE, load_float(gates + i * 4)))
+
+    return Kernel(rotate_back, "i64 i64 i64 i64", 32)
 
 
 @inline

@@ -10,7 +10,7 @@ import numpy as np
 from numba import float32
 
 from kernels_numba.device import WIDE, Kernel, address, cuda
-from kernels_numba.gpu.kv_cells import kv_cache, kv_cells
+from kernels_numba.gpu.kv_cells import kv_cache, kv_cells, num_heads
 from kernels_numba.gpu.turned_heads import head_loader, head_norm, head_turn, lane_values
 from kernels_numba.ptx import load_long, multiply, store_float
 
@@ -21,10 +21,10 @@ def attention_inputs(
     """query = the queries of heads, normed, turned, times D^-0.5; keys, normed and turned, and values into cells position + r.
 
     heads float32 [R, (2 Q + 2 K) D]: Q times a query and its gate, K keys, K values; q_norm, k_norm [D]; frequencies [F <= D / 2];
-    position int64 [1], read on the device: position + R must not pass the context. query [R, Q, D]; keys, values [K, context, D]
-    float32 or float16. D is a multiple of 8.
+    position int64 [1], read on the device: position + R must not pass the context. query [R, Q, D], rotated where the format rotates;
+    keys, values: cells of [K, context], as kv_cells.py has them. D is a multiple of 8.
     """
-    (rows, count, dim), kv_heads, half = (int(size) for size in query.shape), int(keys.shape[0]), int(frequencies.shape[0])
+    (rows, count, dim), kv_heads, half = (int(size) for size in query.shape), num_heads(keys), int(frequencies.shape[0])
     if 2 * half > dim:
         raise ValueError(f"{2 * half} values turned of heads of {dim}")
     cache = kv_cache(keys, values, kv_heads, dim)
@@ -36,18 +36,35 @@ def attention_inputs(
         address("position", position, "int64", (1,)),
         address("query", query, "float32", (rows, count, dim)),
     )
-    kernel = inputs_kernel(dim, half, cache.kv_format)
-    kernel.launch(rows * (count + 2 * kv_heads), stream, *pointers, cache.keys, cache.values, cache.context, count, kv_heads, eps)
+    kernel = inputs_kernel(dim, half, cache.kv_format, cache.is_split)
+    places = cache.keys, cache.values, cache.far_keys, cache.far_values, cache.resident
+    kernel.launch(rows * (count + 2 * kv_heads), stream, *pointers, *places, cache.context, count, kv_heads, eps)
 
 
 @functools.cache
-def inputs_kernel(dim: int, half: int, kv_format: str) -> Kernel:
+def inputs_kernel(dim: int, half: int, kv_format: str, is_split: bool) -> Kernel:
     """A warp a row's query, key or value head."""
     own, root = lane_values(dim), np.float32(dim**-0.5)
-    load, norm, turn, cells = head_loader(dim), head_norm(dim), head_turn(half), kv_cells(kv_format, dim)
-    place, store = cells.place, cells.store
+    load, norm, turn, cells = head_loader(dim), head_norm(dim), head_turn(half), kv_cells(kv_format, dim, is_split)
+    array, place, store, rotate = cells.array, cells.place, cells.store, cells.rotate
 
-    def make_head(heads, q_norm, k_norm, frequencies, position, query, keys, values, context, count, kv_heads, eps):  # type: ignore[no-untyped-def]
+    def make_head(  # type: ignore[no-untyped-def]
+        heads,
+        q_norm,
+        k_norm,
+        frequencies,
+        position,
+        query,
+        near_keys,
+        near_values,
+        far_keys,
+        far_values,
+        resident,
+        context,
+        count,
+        kv_heads,
+        eps,
+    ):
         shared = cuda.shared.array(dim, float32, WIDE)
         lane, unit = np.int32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
         row = unit // (count + 2 * kv_heads)
@@ -67,10 +84,13 @@ def inputs_kernel(dim: int, half: int, kv_format: str) -> Kernel:
         cuda.syncthreads()
         if head < count:
             for i in range(lane, dim, 32):
-                store_float(query + ((row * count + head) * dim + i) * 4, multiply(shared[i], root))
+                shared[i] = multiply(shared[i], root)
+            rotate(shared, 0, lane)
+            for i in range(lane, dim, 32):
+                store_float(query + ((row * count + head) * dim + i) * 4, shared[i])
         elif head < count + kv_heads:
-            store(place(keys, context, head - count, cell), shared, 0, lane)
+            store(place(array(near_keys, far_keys, resident), context, head - count, cell), shared, 0, lane)
         else:
-            store(place(values, context, head - count - kv_heads, cell), shared, 0, lane)
+            store(place(array(near_values, far_values, resident), context, head - count - kv_heads, cell), shared, 0, lane)
 
-    return Kernel(make_head, "i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 f32", 32)
+    return Kernel(make_head, "i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 f32", 32)

@@ -27,7 +27,7 @@ _warp_sum = lane_sum(32)
 
 
 @functools.cache
-def part_kernel(group: int, dim: int, kv_format: str, block: int) -> Kernel:
+def part_kernel(group: int, dim: int, kv_format: str, block: int, is_split: bool) -> Kernel:
     """A block of threads a row, kv head and part.
 
     Scores: warps 0 and 1 take 16 keys each on one half of the values, warps 2 and 3 on the other; a lane two keys, on a quarter of
@@ -38,15 +38,18 @@ def part_kernel(group: int, dim: int, kv_format: str, block: int) -> Kernel:
     head_values, share_values, sum_values, key_values = group * pitch, 2 * half_shares, 2 * group, 16 * turns
     own_query = -(-head_values // (4 * _THREADS))
     query_values = 4 * own_query
-    cells = kv_cells(kv_format, dim)
-    place, keys_of = cells.place, list_of(block)
+    cells = kv_cells(kv_format, dim, is_split)
+    array, place, keys_of = cells.array, cells.place, list_of(block)
     fetch_keys, score = unrolled(turns, _fetch_keys(cells, dim)), unrolled(turns, _score(group, pitch))
     fetch_values, weigh = unrolled(PART // 4, _fetch_values(cells)), unrolled(PART // 4, _weigh(group))
 
-    def attend(query, keys, values, chosen, position, partial, stats, context, kv_heads, count, parts):  # type: ignore[no-untyped-def]
+    def attend(  # type: ignore[no-untyped-def]
+        query, near_keys, near_values, far_keys, far_values, resident, chosen, position, partial, stats, context, kv_heads, count, parts
+    ):
         heads = cuda.shared.array(head_values, float32, WIDE)
         shares = cuda.shared.array(share_values, float32, WIDE)  # scores of both halves of the values, then weights
         places = cuda.shared.array(PART, int32)
+        keys, values = array(near_keys, far_keys, resident), array(near_values, far_values, resident)
         thread = np.int32(cuda.threadIdx.x)
         lane, warp = thread & 31, thread >> 5
         unit = np.int64(cuda.blockIdx.x)  # row, kv head, part
@@ -119,7 +122,7 @@ def part_kernel(group: int, dim: int, kv_format: str, block: int) -> Kernel:
                 at = partial + ((((row * kv_heads + kv_head) * group + h) * parts + part) * dim + pair) * 4
                 store_float2(at, dots[2 * h], dots[2 * h + 1])
 
-    return Kernel(attend, "i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64", _THREADS)
+    return Kernel(attend, "i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64", _THREADS)
 
 
 def list_of(block: int) -> Any:

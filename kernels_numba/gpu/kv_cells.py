@@ -17,10 +17,8 @@ import numpy as np
 
 from kernels_numba.device import address, inline, locked_address
 from kernels_numba.gpu.kv_codes import eight_of, pair_of, rotator, store_of
-from kernels_numba.kv_formats import KV_FORMATS
+from kernels_numba.kv_formats import KV_FORMATS, KV_OF_TYPE
 from kernels_numba.ptx import as_float, halves, load32, load64, load128, load_float4, load_shared_float4, pack_f16, store128, store_float4
-
-KV_TYPES = {"float32": "fp32", "float16": "fp16", "int8": "int8", "uint8": "q4_0"}
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,9 @@ def cell_array(name: str, array: Any, heads: int, dim: int) -> CellArray:
     """Where keys or values lie, aligned as whole cells allow, and their format; ValueError for other types, shapes and places."""
     near, far = getattr(array, "near", array), getattr(array, "far", None)
     resident, kv_type = int(near.shape[1]), str(near.dtype).removeprefix("torch.")
-    if kv_type not in KV_TYPES:
-        raise ValueError(f"{name} are {kv_type}: wanted {', '.join(KV_TYPES)}")
-    form = KV_FORMATS[KV_TYPES[kv_type]]
+    if kv_type not in KV_OF_TYPE:
+        raise ValueError(f"{name} are {kv_type}: wanted {', '.join(KV_OF_TYPE)}")
+    form = KV_FORMATS[KV_OF_TYPE[kv_type]]
     width, others = form.cell_bytes(dim) if form.group else dim, 0 if far is None else int(far.shape[1])
     at = address(name, near, kv_type, (heads, resident, width))
     beyond = 0 if far is None else locked_address(f"{name} beyond {resident}", far, kv_type, (heads, others, width))
@@ -78,6 +76,11 @@ def cell_array(name: str, array: Any, heads: int, dim: int) -> CellArray:
     if at % alignment or beyond % alignment:
         raise ValueError(f"{name} must start at a multiple of {alignment} bytes")
     return CellArray(form.name, resident + others, at, beyond, resident)
+
+
+def num_heads(array: Any) -> int:
+    """Kv heads of keys or values."""
+    return int(getattr(array, "near", array).shape[0])
 
 
 def kv_cache(keys: Any, values: Any, heads: int, dim: int) -> KvCache:

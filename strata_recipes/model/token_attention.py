@@ -24,13 +24,13 @@ class TokenAttention:
         frequencies, position = at.rope.frequencies, b["position"]
         self._input(b["x"], b["heads"], stream)
         ops.attention_inputs(
-            b["heads"], at.q_norm, at.k_norm, g.norm_eps, frequencies, position, b["query"], state.keys.near, state.values.near, stream
+            b["heads"], at.q_norm, at.k_norm, g.norm_eps, frequencies, position, b["query"], state.keys, state.values, stream
         )
         self._select(stream)
         ops.attention_decode(
             b["query"],
-            state.keys.near,
-            state.values.near,
+            state.keys,
+            state.values,
             b["chosen"],
             b["heads"],
             g.index_block,

@@ -8,17 +8,18 @@ from numba import float32
 
 from kernels_numba import reference_kv
 from kernels_numba.device import Kernel, address, cuda, to_device, to_host
-from kernels_numba.gpu.kv_cells import KV_TYPES, kv_cache, kv_cells
+from kernels_numba.gpu.kv_cells import kv_cache, kv_cells
+from kernels_numba.kv_formats import KV_OF_TYPE
 from kernels_numba.ptx import load_float, store_float
 
-CASES = [(kv_type, dim) for kv_type in KV_TYPES for dim in (8, 24, 96, 256)]
+CASES = [(kv_type, dim) for kv_type in KV_OF_TYPE for dim in (8, 24, 96, 256)]
 
 
 @pytest.mark.parametrize(("kv_type", "dim"), CASES)
 def test_what_is_stored_is_loaded(kv_type: str, dim: int) -> None:
     heads, context = 2, 5
     rows = np.random.default_rng(dim).standard_normal((heads, dim)).astype(np.float32)
-    stored = reference_kv.encode(rows, KV_TYPES[kv_type]).view(kv_type)
+    stored = reference_kv.encode(rows, KV_OF_TYPE[kv_type]).view(kv_type)
     cells = to_device(np.full((heads, context, stored.shape[-1]), 7, kv_type))
     eights, pairs = (to_device(np.zeros((heads, dim), np.float32)) for _ in range(2))
     source, places = to_device(rows), (heads, dim)
@@ -26,7 +27,7 @@ def test_what_is_stored_is_loaded(kv_type: str, dim: int) -> None:
     cache = kv_cache(cells, cells, heads, dim)
     store_kernel(cache.kv_format, dim).launch(heads, 0, pointers[0], cache.keys, context, 3)
     load_kernel(cache.kv_format, dim).launch(heads, 0, pointers[1], pointers[2], cache.keys, context, 3)
-    want, held = reference_kv.decode(stored.view(np.uint8), dim, KV_TYPES[kv_type]), to_host(cells)
+    want, held = reference_kv.decode(stored.view(np.uint8), dim, KV_OF_TYPE[kv_type]), to_host(cells)
     assert (held[:, 3] == stored).all() and (np.delete(held, 3, axis=1) == 7).all()
     assert (to_host(eights) == want).all() and (to_host(pairs) == want).all()
 

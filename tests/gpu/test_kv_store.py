@@ -7,12 +7,12 @@ import pytest
 
 from kernels_numba import reference_kv
 from kernels_numba.device import SIMULATED, to_device, to_host
-from kernels_numba.gpu.kv_cells import KV_TYPES
 from kernels_numba.gpu.kv_store import kv_store
+from kernels_numba.kv_formats import KV_OF_TYPE
 from tests.gpu.split_cells import split
 from tests.kernels.rows import kv_rows
 
-TYPES = {name: kv_type for kv_type, name in KV_TYPES.items()}
+TYPES = {name: kv_type for kv_type, name in KV_OF_TYPE.items()}
 DIMS = [8, 96] if SIMULATED else [8, 24, 32, 40, 64, 72, 96, 128, 192, 256, 512, 768]
 TOKENS = 3 if SIMULATED else 300
 

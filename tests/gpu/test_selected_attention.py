@@ -9,8 +9,8 @@ import pytest
 
 from kernels_numba import reference_kv, reference_ops
 from kernels_numba.device import SIMULATED, to_device, to_host
-from kernels_numba.gpu.kv_cells import KV_TYPES
 from kernels_numba.gpu.selected_attention import selected_attention
+from kernels_numba.kv_formats import KV_OF_TYPE
 from tests.gpu.split_cells import split
 from tests.kernels.attention import Drawn, draw
 
@@ -51,7 +51,7 @@ def test_rounded_keys_and_values(shape: tuple[int, int, int, int], start: int, c
 @pytest.mark.parametrize("resident", [10] if SIMULATED else [1, 3, 150, 157, 219])
 def test_cells_in_two_places_give_the_same_bits(resident: int, dtype: type) -> None:
     drawn = draw((1, 2, 2, 32), 11, 2) if SIMULATED else draw((2, 70, 3, 64), 150, 2)
-    name = KV_TYPES[np.dtype(dtype).name]
+    name = KV_OF_TYPE[np.dtype(dtype).name]
     cells = [reference_kv.encode(part, name).view(dtype) for part in (drawn.keys, drawn.values)]
     whole = run(dataclasses.replace(drawn, keys=cells[0], values=cells[1]))
     query, chosen, out = to_device(drawn.query), to_device(drawn.chosen), to_device(np.zeros_like(drawn.query))

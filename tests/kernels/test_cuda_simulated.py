@@ -23,7 +23,7 @@ PARTS = {
     "kv_cells": (["test_kv_cells.py", "test_kv_store.py"], ""),
     "delta_decode": (["test_delta_decode.py"], ""),
     "index_decode": (["test_index_decode.py"], ""),
-    "attention_decode": (["test_attention_decode.py"], ""),
+    "attention_decode": (["test_attention_decode.py", "test_attention_cells.py"], ""),
     "grouped_matmul": (["test_grouped_matmul.py"], "not (test_down and (f16 or bf16 or q8))"),
     "tensor_cores": (["test_grouped_matmul.py"], "test_down and Q2_0-bf16"),
 }

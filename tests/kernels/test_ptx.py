@@ -7,7 +7,7 @@ import re
 import pytest
 
 from kernels_numba.formats import FORMATS
-from kernels_numba.gpu.attention_decode import gather_kernel
+from kernels_numba.gpu.attention_decode import back_kernel, gather_kernel
 from kernels_numba.gpu.attention_inputs import inputs_kernel
 from kernels_numba.gpu.attention_part import part_kernel
 from kernels_numba.gpu.decode_experts import argmax_kernel, combine_kernel, pair_kernel, route_kernel
@@ -227,7 +227,7 @@ def test_the_dense_8_bit_matvec_has_dp4a_and_wide_loads(capability: tuple[int, i
 
 @pytest.mark.parametrize(("kv_format", "capability"), [("fp16", (8, 6)), ("fp32", (9, 0)), ("fp16", (12, 0))])
 def test_attention_of_one_token_asks_for_its_keys_and_values_before_it_computes(kv_format: str, capability: tuple[int, int]) -> None:
-    text = ptx(part_kernel(12, 256, kv_format, 4), capability)
+    text = ptx(part_kernel(12, 256, kv_format, 4, False), capability)
     assert text.count("fma.rn.f32") >= 12 * (64 + 64)  # every head: a quarter of half of two keys, two values of 32
     before = text[: text.index("fma.rn.f32")]
     assert before.count("ld.global.nc.v4") == (8 if kv_format == "fp16" else 16) + 6  # the keys, and the queries
@@ -236,8 +236,18 @@ def test_attention_of_one_token_asks_for_its_keys_and_values_before_it_computes(
     assert ".local" not in text
 
 
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize(("kv_format", "loads"), [("int8", r"v2\.u32"), ("q4_0", r"u32 ")])
+def test_codes_of_one_tokens_keys_are_loaded_eight_at_once(kv_format: str, loads: str, is_split: bool) -> None:
+    text = ptx(part_kernel(12, 256, kv_format, 4, is_split), (9, 0))
+    assert len(re.findall(rf"ld\.global\.nc\.{loads}", text)) >= 8 and "cvt.rn.f32.s" not in text
+    assert text.count("fma.rn.f32") >= 12 * (64 + 64)
+    assert ".local" not in text
+
+
 @pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
 def test_what_stands_before_and_after_attention_keeps_nothing_in_local_memory(capability: tuple[int, int]) -> None:
-    for kernel in (gather_kernel(256, 4), inputs_kernel(256, 32, "fp32"), inputs_kernel(256, 32, "fp16")):
+    inputs = [inputs_kernel(256, 32, kv_format, kv_format == "int8") for kv_format in ("fp32", "fp16", "int8", "q4_0")]
+    for kernel in (gather_kernel(256, 4, True), gather_kernel(256, 4, False), back_kernel(256, "q4_0"), *inputs):
         assert ".local" not in ptx(kernel, capability)
-    assert "st.global.v4.u32" in ptx(inputs_kernel(256, 32, "fp16"), capability)  # eight halves of a cell
+    assert "st.global.v4.u32" in ptx(inputs[1], capability)  # eight halves of a cell

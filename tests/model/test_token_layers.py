@@ -20,6 +20,7 @@ from strata_recipes.model import qwen4_exp
 from strata_recipes.model.dense_slabs import resident
 from strata_recipes.model.experts import CpuExperts
 from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.kv_cells import Cells
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
 from strata_recipes.model.stored_matrix import Workspace
@@ -65,9 +66,15 @@ class Truth:
         def op(*arguments: Any) -> None:
             *given, stream = arguments
             assert stream == 0
-            found(*(one.numpy() if isinstance(one, Tensor) else one for one in given))
+            found(*(_array(one) for one in given))
 
         return op
+
+
+def _array(one: Any) -> Any:
+    if isinstance(one, Cells):
+        return one.near.numpy()
+    return one.numpy() if isinstance(one, Tensor) else one
 
 
 @pytest.fixture(params=["tiny-q2_0", "tiny-mixed"])
