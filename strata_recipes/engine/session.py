@@ -26,14 +26,17 @@ from strata_recipes.engine.warm_up import WarmUp
 from strata_recipes.engine.watching import Hooks
 from strata_recipes.errors import ConfigError, DeviceError
 from strata_recipes.machine.cores import usable_cores
+from strata_recipes.model.dense_slabs import Dense, ResidentDense
 from strata_recipes.model.experts import CpuExperts, Experts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
+from strata_recipes.model.streamed_dense import CardCopies, StreamedDense
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, RING, RING_SLOTS, SLOTS, START, expert_row_bytes
 from strata_recipes.plan.plan import Plan
+from strata_recipes.tiers.cuda_memory import LockedBuffer, tensor_of
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
 
@@ -216,12 +219,27 @@ class Session:
             self._card = Card(plan, index, self._hooks.note, self._hooks.log)
         opened = time.perf_counter()
         device = torch.device("cpu") if self._card is None else self._card.device
-        self._model = Qwen4Exp(self.pack, plan.compute.arithmetic, plan.kv.format, plan.kv.max_context, plan.compute.threads, device)
+        dense = None if self._card is None else self._dense(self._card)
+        self._model = Qwen4Exp(self.pack, plan.compute.arithmetic, plan.kv.format, plan.kv.max_context, plan.compute.threads, device, dense)
         if self._card is None:
             self._experts = CpuExperts(index, plan.compute.arithmetic, plan.prefill.chunk)
         else:
             self._experts = self._cuda_experts(index, device)
         self.took = StartParts(opened - began, time.perf_counter() - opened)
+
+    def _dense(self, card: Card) -> Dense:
+        """On the card, or in page-locked RAM where a prompt has them go up layer by layer."""
+        if self.plan.prefill.dense == "resident":
+            return ResidentDense(self.pack, card.device)
+
+        def host(num_bytes: int) -> torch.Tensor:
+            buffer = LockedBuffer(num_bytes, 4096, card.locks)
+            self._opened.callback(buffer.close)
+            return tensor_of(buffer.bytes)
+
+        dense = StreamedDense(self.pack, card.device, host, CardCopies(card.device))
+        self._opened.callback(dense.close)
+        return dense
 
     def _memory(self) -> AbstractContextManager[None]:
         return nullcontext() if self._card is None else self._card.memory()

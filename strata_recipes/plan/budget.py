@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from strata_recipes.pack.index import Geometry, PackIndex
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
-from strata_recipes.plan.dense import slab_bytes
+from strata_recipes.plan.dense import layer_slab_bytes, slab_bytes, streaming_bytes
 from strata_recipes.plan.plan import Share
 
 F32_BYTES = 4
@@ -31,6 +31,7 @@ MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a ca
 STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a copy behind the one before it
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
+AFTERWARDS, ON_CALL = "dense weights after the prompt", "dense weights on call"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
 RING_SLOTS = 16  # blobs on the card on their way: one half is computed from while the other is copied to
@@ -149,6 +150,7 @@ class Demand:
     start: StartDemand | None = None  # None: the start is mapped
     kept_tokens: int = 0  # of a super-chunk; 0 in chunked order
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
+    streamed: bool = False  # dense weights go up layer by layer while a prompt is read
     ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
 
 
@@ -181,16 +183,30 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
         dense = Share(DENSE, dense_values(pack) * (2 if demand.arithmetic in ("bf16", "f16") else F32_BYTES))
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
         return Fixed((), (embedding, dense, *state, buffers, at_experts, *_some(streams, rows), stage, *start_parts(pack, demand.start)))
-    dense = Share(DENSE, slab_bytes(pack))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
-    of_ram = (embedding, *_some(*here), stage, *start_parts(pack, demand.start))
+    on_call = Share(ON_CALL, layer_slab_bytes(pack) if demand.streamed else 0)
+    of_ram = (embedding, *_some(on_call, *here), stage, *start_parts(pack, demand.start))
     small = pack.dense_bytes // 16
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, small))
     gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE, small))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
-    return Fixed((dense, widened, *state, buffers, at_experts, *_some(*there, rows, Share(CROSSING, crossing)), ring, gaps), of_ram)
+    of_prompt = (buffers, *_some(*there, rows, Share(CROSSING, crossing)))
+    weights = _dense_parts(pack, demand, total(of_prompt))
+    return Fixed((*weights, widened, *state, at_experts, *of_prompt, ring, gaps), of_ram)
+
+
+def _dense_parts(pack: PackIndex, demand: Demand, prompt_bytes: int) -> tuple[Share, ...]:
+    """All of it; or, streamed, what a prompt has of it, and what a reply needs beyond that and the memory that a prompt gives back.
+
+    So the parts sum to the larger of the two: a prompt with two layers' weights and all that it keeps, a reply with all weights.
+    """
+    if not demand.streamed:
+        return (Share(DENSE, slab_bytes(pack)),)
+    reply_bytes = total(buffer_parts(pack.geometry, 1, demand.context, 1, demand.device))
+    beyond = slab_bytes(pack) - streaming_bytes(pack) - max(0, prompt_bytes - reply_bytes)
+    return (Share(DENSE, streaming_bytes(pack)), Share(AFTERWARDS, max(0, beyond)))
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

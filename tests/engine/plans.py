@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strata_recipes.config.choices import Arithmetic, Device, ExpertsMode, FileIo, KvFormat, Order, Residuals
+from strata_recipes.config.choices import Arithmetic, Dense, Device, ExpertsMode, FileIo, KvFormat, Order, Residuals
 from strata_recipes.config.schema import Config, Model, Startup
 from strata_recipes.decide import build_plan
 from strata_recipes.engine.session import Session
@@ -45,6 +45,7 @@ def plan_for(
     order: str = "chunked",
     super_chunk: int | str = "auto",
     residuals: str = "auto",
+    dense: str = "auto",
     prefetch: bool = True,
     direct: bool | str = False,
     direct_min: float = 0.5,
@@ -63,6 +64,7 @@ def plan_for(
     config.experts.ram_budget, config.experts.verify = ram_budget, verify
     config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
     config.prefill.order, config.prefill.super_chunk, config.prefill.residuals = Order(order), super_chunk, Residuals(residuals)
+    config.prefill.dense = Dense(dense)
     config.prefill.prefetch, config.prefill.direct = prefetch, direct
     config.compute.arithmetic, config.compute.device = Arithmetic(arithmetic), Device(device)
     config.prefill.direct_min, config.prefill.warm = direct_min, warm
