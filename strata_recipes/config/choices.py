@@ -61,6 +61,14 @@ class Residuals(Enum):
     host = "host"
 
 
+class Dense(Enum):
+    """Where a layer-major prompt has the layers' dense weights: in VRAM, or going up from page-locked RAM once a pass."""
+
+    auto = "auto"
+    resident = "resident"
+    streamed = "streamed"
+
+
 class Sampler(Enum):
     greedy = "greedy"
     sample = "sample"

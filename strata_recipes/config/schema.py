@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from strata_recipes.config.bench_schema import Bench, Verify
 from strata_recipes.config.choices import (
     Arithmetic,
+    Dense,
     Device,
     Draft,
     EmulateLinks,
@@ -192,6 +193,7 @@ class Prefill:
     chunk: AutoCount = leaf("count", "auto", auto=True, low=1)  # tokens of one mixer pass
     super_chunk: AutoCount = leaf("count", "auto", auto=True, words=("whole",), low=1)  # tokens of one pass over the layers
     residuals: Residuals = Residuals.auto  # where a super-chunk's residual streams lie between visits
+    dense: Dense = Dense.auto  # layer-major on a card: dense weights stay in VRAM, or go up from RAM a layer at a time
     margin: Bytes = leaf("bytes", 0)  # of the memory that a super-chunk's rows lie in: left to experts at least
     prefetch: bool = True  # layer-major: a layer's file experts are asked for when its mixer starts, before the routing is known
     direct: AutoBool = leaf("bool", "auto", auto=True)  # read past the page cache what it does not hold, so that decode's stays

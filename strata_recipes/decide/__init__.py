@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from strata_recipes.config.schema import Config
 from strata_recipes.decide.options import Option, Search, all_options
-from strata_recipes.decide.reasons import expert_decisions, order_because, routing_notes, startup
+from strata_recipes.decide.reasons import dense_because, expert_decisions, order_because, routing_notes, startup
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.adapt import NOTE, plan_adapt
@@ -94,6 +94,7 @@ def _plan(search: Search, options: list[Option], why: str | None, counted: bool)
         case.prompt_tokens,
         order,
         shape.super_chunk,
+        dense_because(case, options),
         best.reading,
         best.file_io.value,
         place.file_bytes,

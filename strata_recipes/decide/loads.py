@@ -53,6 +53,7 @@ def load_of(case: Case, shape: Shape, place: Placement, start: StartLoad, file_i
             direct=way.direct or file_io == "direct",
             prefetch=config.prefill.prefetch and kept is not None and place.file_blobs > 0,
             buffers=ram.part(STAGE) / max_stride(case.pack),
+            dense_streamed=kept is not None and kept.dense == "streamed",
         ),
         reply=ReplyLoad(
             config.decode.max_new_tokens,

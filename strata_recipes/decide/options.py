@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from strata_recipes.config.choices import Order
+from strata_recipes.config.choices import Dense, Order
+from strata_recipes.config.schema import Prefill
 from strata_recipes.decide.loads import load_of, start_load
 from strata_recipes.errors import PlanError
 from strata_recipes.plan.adapt import exchanges
@@ -45,12 +46,13 @@ class Option:
     reading: FileReading
     load: Load
     timed: Timed
+    only_told: bool = False  # on a smaller grid than one that keeps the whole prompt: a number beside it, never chosen
 
     @property
-    def rank(self) -> tuple[float, int, int]:
+    def rank(self) -> tuple[bool, float, int, int]:
         """Faster first; of two alike the one that takes less RAM, then less VRAM for other things than experts."""
         others = self.vram.used_bytes - self.placement.vram_bytes
-        return float(f"{self.timed.total_s:.6g}"), self.ram.used_bytes, others
+        return self.only_told, float(f"{self.timed.total_s:.6g}"), self.ram.used_bytes, others
 
     @property
     def order(self) -> str:
@@ -110,20 +112,24 @@ def _both_orders(search: Search, strategy: str) -> tuple[list[Option], str | Non
         return chunked, why
     found: list[Option] = []
     reasons = []
-    for chunk in (one for one in chunk_candidates(asked) if one <= base.chunk):
-        options, why = _layer_major(search, strategy, shape_at(case, strategy, chunk))
-        found += options
+    told = False
+    for chunk in chunk_candidates(asked):  # with dense weights streamed a larger grid than chunked order's may fit
+        options, why = _layer_major(search, strategy, shape_at(case, strategy, chunk), asked)
+        found += [dataclasses.replace(option, only_told=told) for option in options]
         reasons += [why] if why else []
-        if any(option.shape.super_chunk.tokens >= case.prompt_tokens for option in options if option.shape.super_chunk):
+        whole = {kept.dense for option in options if (kept := option.shape.super_chunk) and kept.tokens >= case.prompt_tokens}
+        if "resident" in whole or (whole and asked.dense is Dense.streamed):
             break  # a smaller grid is for those who lack the room to keep the prompt beside the larger one's buffers
+        if whole and asked.dense is Dense.auto:
+            asked, told = dataclasses.replace(asked, dense=Dense.resident), True  # what the streamed one is weighed against
     if not found:
         return chunked, reasons[0]
     return (found if asked.order is Order.layer_major else chunked + found), None
 
 
-def _layer_major(search: Search, strategy: str, base: Shape) -> tuple[list[Option], str | None]:
+def _layer_major(search: Search, strategy: str, base: Shape, asked: Prefill) -> tuple[list[Option], str | None]:
     """Its options on one grid, or why there are none."""
-    case, asked = search.case, search.case.config.prefill
+    case = search.case
     fitting: dict[SuperChunk, Shape] = {}
 
     def fits(super_chunk: SuperChunk) -> bool:

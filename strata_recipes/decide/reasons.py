@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from strata_recipes.config.choices import Order
+from strata_recipes.config.choices import Dense, Order
 from strata_recipes.decide.loads import locality, skew
 from strata_recipes.decide.options import Option
 from strata_recipes.plan.adapt import plan_adapt
 from strata_recipes.plan.budget import START, total
+from strata_recipes.plan.dense import layer_slab_bytes
 from strata_recipes.plan.plan import Decision, StartupPlan
 from strata_recipes.plan.sizing import Case
 from strata_recipes.plan.startup import plan_startup
@@ -51,6 +52,32 @@ def order_because(case: Case, options: list[Option], why: str | None) -> str:
         for option in (best, *[option for option in options if option.order != best.order][:1])
     ]
     return f"auto: {times[0]} of start, prompt and reply, then {times[1] if times[1:] else 'nothing else fits'}"
+
+
+def dense_because(case: Case, options: list[Option]) -> str:
+    """Both ways' predicted times and super-chunks, or why there is only one."""
+    asked, kept = case.config.prefill.dense, options[0].shape.super_chunk
+    if case.machine.gpu is None:
+        return "no GPU: dense weights lie in RAM, where they are computed with"
+    if kept is None:
+        return "chunked order: each chunk needs all dense weights, so they stay in VRAM"
+    best = _with_dense(case, options[0])
+    if asked is not Dense.auto:
+        return f"stated: {best}"
+    others = [option for option in options if option.shape.super_chunk and option.shape.super_chunk.dense != kept.dense]
+    if others:
+        return f"auto: {best}, then {_with_dense(case, others[0])}"
+    return (
+        f"auto: {best}; {'no super-chunk is larger without them' if kept.dense == 'resident' else 'no super-chunk fits beside all of them'}"
+    )
+
+
+def _with_dense(case: Case, option: Option) -> str:
+    kept, tokens = option.shape.super_chunk, case.prompt_tokens
+    assert kept is not None
+    passes = "one pass" if kept.tokens >= tokens else f"{-(-tokens // kept.tokens):,} passes"
+    up = f", each with {gib(layer_slab_bytes(case.pack))} of them over PCIe" if kept.dense == "streamed" else ""
+    return f"{kept.dense} {figure(option.timed.prediction.prefill_s)} s for the prompt in {passes} of {kept.tokens:,} tokens{up}"
 
 
 def _slots_decision(case: Case, best: Option) -> Decision:

@@ -38,7 +38,11 @@ class CardReplies:
             self._made = state, made
         return self._made[1]
 
-    def close(self) -> None:
+    def let_go(self) -> None:
+        """The graphs, and what they compute in."""
         self._made = None
+
+    def close(self) -> None:
+        self.let_go()
         if self._stage is not None:
             self._stage.close()

@@ -94,6 +94,7 @@ def prefill(
     residual streams.
     """
     before, began, passes, rows = process_use(), time.perf_counter(), 0, []
+    model.prompt_starts()
     tiers.take_counters()
     visits = [prefill_visits(plan, model.geometry.num_layers, ids.size) for _ in range(2)]
     with ExitStack() as opened:
@@ -112,6 +113,9 @@ def prefill(
                 rows.append(walk.logits((start, stop), every=keep is Keep.all, last=stop == ids.size))
                 on_chunk(stop, ids.size)
         seconds, read_bytes = time.perf_counter() - began, path.read_bytes()
+    began = time.perf_counter()
+    model.reply_starts()
+    seconds += time.perf_counter() - began
     drive_bytes = since(process_use().drive_bytes, before.drive_bytes)
     figures = _figures(plan, ids.size, seconds, tiers, walk, passes, drive_bytes, read_bytes, ring)
     logits = None if keep is Keep.none else np.concatenate(rows)

@@ -38,6 +38,11 @@ class Replies:
         blobs = self._adapt or self._tiers
         return found or WalkStepper(self._model, self._experts, self._tiers, state, snapshots_for(self._plan, state), blobs)
 
+    def let_go(self) -> None:
+        """Graphs hold dense weights where they are now, and these move."""
+        if self._on_card is not None:
+            self._on_card.let_go()
+
     def close(self) -> None:
         if self._on_card is not None:
             self._on_card.close()

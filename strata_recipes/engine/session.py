@@ -36,9 +36,8 @@ from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.kv_cells import host_bytes
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.sampler import generator, sample
-from strata_recipes.pack.index import PackIndex
 from strata_recipes.pack.reader import Pack
-from strata_recipes.plan.budget import BLOBS, EXPERT_ROWS, KV, RING, RING_SLOTS, SLOTS, START, expert_row_bytes
+from strata_recipes.plan.budget import BLOBS, KV, RING, SLOTS, START
 from strata_recipes.plan.plan import Plan
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.verify import tier_checksums
@@ -134,6 +133,8 @@ class Session:
         model, experts = self._ready()
         tiers = self.started.tiers
         tiers.check()
+        if self._replies is not None and self.plan.prefill.dense == "streamed":
+            self._replies.let_go()
         state = self._new_state(model)
         ring = self.plan.vram.part(RING) > 0
         with self._memory():
@@ -233,16 +234,18 @@ class Session:
             from strata_recipes.engine.card import Card
 
             self._card = Card(plan, index, self._hooks.note, self._hooks.log)
-        opened = time.perf_counter()
-        device = torch.device("cpu") if self._card is None else self._card.device
-        self._model = Qwen4Exp(self.pack, plan.compute.arithmetic, plan.kv.format, plan.kv.max_context, plan.compute.threads, device)
-        if self._card is None:
-            self._experts = CpuExperts(index, plan.compute.arithmetic, plan.prefill.chunk)
+        opened, device, dense = time.perf_counter(), torch.device("cpu"), None
+        if self._card is not None:
+            from strata_recipes.engine.card_parts import cuda_experts, dense_weights
+
+            device, dense = self._card.device, dense_weights(plan, self.pack, self._card, self._opened)
+            self._experts = cuda_experts(plan, index, self._card, lambda pair: pair in self.started.tiers.ram, self._opened)
+            if plan.kv.resident_tokens is not None:
+                self._far_cells = LockedCells(plan.ram.part(KV), self._card.locks)
+                self._opened.callback(self._far_cells.close)
         else:
-            self._experts = self._cuda_experts(index, device)
-        if self._card is not None and plan.kv.resident_tokens is not None:
-            self._far_cells = LockedCells(plan.ram.part(KV), self._card.locks)
-            self._opened.callback(self._far_cells.close)
+            self._experts = CpuExperts(index, plan.compute.arithmetic, plan.prefill.chunk)
+        self._model = Qwen4Exp(self.pack, plan.compute.arithmetic, plan.kv.format, plan.kv.max_context, plan.compute.threads, device, dense)
         self.took = StartParts(opened - began, time.perf_counter() - opened)
 
     def _memory(self) -> AbstractContextManager[None]:
@@ -262,20 +265,6 @@ class Session:
             torch._C._cuda_clearCublasWorkspaces()  # the thread's: ours takes as much again
             torch.cuda.empty_cache()  # what the warm-up took is given back before the prompt asks for other sizes
             self._hooks.log(f"kernels are compiled after {warm.seconds:.3f} s, {waited:.3f} s of them after the copies")
-
-    def _cuda_experts(self, index: PackIndex, device: torch.device) -> Experts:
-        from strata_recipes.model.cuda_experts import CudaExperts  # numba-cuda's import is for those who have a card
-        from strata_recipes.tiers.ring import Ring
-
-        plan = self.plan
-
-        def in_ram(layer: int, expert: int) -> bool:
-            return (layer, expert) in self.started.tiers.ram
-
-        ring = Ring(RING_SLOTS, plan.vram.part(RING) // RING_SLOTS, device, in_ram)
-        self._opened.callback(ring.close)
-        rows = plan.vram.part(EXPERT_ROWS) // expert_row_bytes(index.geometry)
-        return CudaExperts(index, plan.compute.arithmetic, ring, rows, device)
 
     def _kept(self, start: int, stop: int) -> KeptStreams:
         g, card = self.pack.index.geometry, self._card

@@ -12,7 +12,7 @@ from torch import Tensor
 from kernels_numba.formats import FORMATS
 from strata_recipes.errors import ConfigError
 from strata_recipes.model.arithmetic import COMPUTE
-from strata_recipes.model.dense_slabs import resident
+from strata_recipes.model.dense_slabs import Dense
 from strata_recipes.model.gdn import GatedDeltaNet
 from strata_recipes.model.hyper_connection import HyperConnection, inject
 from strata_recipes.model.kv_cache import SequenceState
@@ -45,26 +45,47 @@ class Layer:
 
 
 class Qwen4Exp:
-    """The dense half of the model, on the CPU or a card; its weights are loaded here.
+    """The dense half of the model, on the CPU, where its weights are loaded here, or on a card, where `dense` has them.
 
     compute: f32, bf16, f16 or q8. kv: fp32, fp16, int8 or q4_0. `threads` is what the session told torch to use: kept beside the
     model because the bits of torch's matmuls depend on it.
     """
 
-    def __init__(self, pack: PackLike, compute: str, kv: str, max_context: int, threads: int, device: torch.device = CPU) -> None:
+    def __init__(
+        self, pack: PackLike, compute: str, kv: str, max_context: int, threads: int, device: torch.device = CPU, dense: Dense | None = None
+    ) -> None:
         if compute not in COMPUTE:
             raise ConfigError(f"compute={compute} is not one of {', '.join(COMPUTE)}")
         kv_format(kv)  # refused before any weight is widened
-        self.geometry = g = pack.index.geometry
+        self.geometry = pack.index.geometry
         self.compute, self.kv, self.max_context, self.threads = compute, kv, max_context, threads
         self.device = device
         self._embedding, self._embedding_format, _ = pack.dense(TOKEN_EMBEDDING)
-        rope, weights = Rope(g.rotary_dim, g.rope_base, device), Weights(pack, compute)
-        if device.type == "cuda":
-            weights = Weights(pack, compute, placed=resident(pack, device), workspace=Workspace(matmul_bytes(pack.index), device))
-        self.layers = [Layer(pack, weights.layer(layer), g, layer, rope) for layer in range(g.num_layers)]
+        self._pack, self._dense, self._workspace = pack, dense, None if dense is None else Workspace(matmul_bytes(pack.index), device)
+        self._rope = Rope(self.geometry.rotary_dim, self.geometry.rope_base, device)
+        self._build()
+
+    def _build(self) -> None:
+        """The layers over their weights, wherever those are now."""
+        g, placed = self.geometry, None if self._dense is None else self._dense.placed
+        weights = Weights(self._pack, self.compute, placed=placed, workspace=self._workspace)
+        self.layers = [Layer(self._pack, weights.layer(layer), g, layer, self._rope) for layer in range(g.num_layers)]
         self.last = HyperConnection(weights, "output_hc", g, injects=False)
         self.head = weights.matrix("output.weight")
+
+    def prompt_starts(self) -> None:
+        """Dense weights are where a prompt wants them."""
+        self._phase(reply=False)
+
+    def reply_starts(self) -> None:
+        """The same for a reply, once what the prompt kept is given back."""
+        self._phase(reply=True)
+
+    def _phase(self, reply: bool) -> None:
+        if self._dense is not None and self._dense.moves(reply):
+            self.layers = []  # they hold the memory that is given back
+            self._dense.move()
+            self._build()
 
     def new_state(self, max_context: int | None = None, resident: int | None = None, host: Host = host_bytes) -> SequenceState:
         """An empty sequence, allocated for `max_context` tokens (None: the model's).
@@ -94,6 +115,8 @@ class Qwen4Exp:
     def mixer(self, layer: int, streams: Tensor, ids: Tensor | np.ndarray, state: SequenceState, start: int) -> MixerOut:
         """All of a layer but its routed experts, for tokens start .. start + T; the layer's state moves on by T tokens."""
         at = self.layers[layer]
+        if self._dense is not None:
+            self._dense.use(layer)
         state.advance(layer, start, streams.shape[0])
         if at.ngram:
             streams = at.ngram(streams, torch.as_tensor(ids, dtype=torch.int64), state.ngram[layer])

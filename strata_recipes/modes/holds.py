@@ -5,7 +5,7 @@ from __future__ import annotations
 from strata_recipes.errors import DeviceError
 from strata_recipes.machine.memory import Available
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import DENSE, F32_BYTES, dense_values
+from strata_recipes.plan.budget import AFTERWARDS, DENSE, F32_BYTES, ON_CALL, dense_values
 from strata_recipes.plan.plan import Plan
 from strata_recipes.units import gib, mib
 
@@ -14,8 +14,8 @@ def ram_needed(plan: Plan, index: PackIndex) -> int:
     """RAM that a run of this plan takes here. Where the CPU stands in for a card, VRAM lies in RAM, dense weights as float32."""
     if plan.compute.device == plan.compute.runs_on:
         return plan.ram.used_bytes
-    stand_in = plan.vram.used_bytes - plan.vram.part(DENSE) + dense_values(index) * F32_BYTES
-    return plan.ram.used_bytes + stand_in
+    on_card = plan.vram.part(DENSE) + plan.vram.part(AFTERWARDS) + plan.ram.part(ON_CALL)
+    return plan.ram.used_bytes + plan.vram.used_bytes - on_card + dense_values(index) * F32_BYTES
 
 
 def check_holds(plan: Plan, index: PackIndex, available: Available) -> None:

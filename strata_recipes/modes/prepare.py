@@ -14,7 +14,7 @@ from pathlib import Path
 from hydra.core.hydra_config import HydraConfig
 
 from strata_recipes.config.bench_schema import Bench
-from strata_recipes.config.choices import Device, ModeName, Order, Residuals, Strategy
+from strata_recipes.config.choices import Dense, Device, ModeName, Order, Residuals, Strategy
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Compute, Config
 from strata_recipes.decide import Decided, build_plan, decide
@@ -75,7 +75,7 @@ def replanner(prepared: Prepared, facts: ModelFacts | Pack) -> Callable[[Machine
     plan, config, scale = prepared.plan, prepared.config, scale_index(prepared.config)
     prefill = dataclasses.replace(config.prefill, order=Order(plan.prefill.order))
     if prefill.order is Order.chunked:  # what was stated of layer-major order does not go with it
-        prefill = dataclasses.replace(prefill, super_chunk="auto", residuals=Residuals.auto)
+        prefill = dataclasses.replace(prefill, super_chunk="auto", residuals=Residuals.auto, dense=Dense.auto)
     start = dataclasses.replace(config.startup, strategy=Strategy(plan.startup.strategy))
     same = dataclasses.replace(config, prefill=prefill, startup=start)
     return lambda machine: build_plan(same, machine, index, plan.prefill.prompt_tokens, scale_of=scale, order=order)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from strata_recipes.pack.index import Geometry, PackIndex
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
-from strata_recipes.plan.dense import slab_bytes
+from strata_recipes.plan.dense import layer_slab_bytes, slab_bytes, streaming_bytes
 from strata_recipes.plan.plan import Share
 from strata_recipes.plan.reply_rows import reply_bytes
 
@@ -34,6 +34,7 @@ STAGE_SLOTS = 8  # blobs in flight between drive, RAM and VRAM: what hides a cop
 
 DENSE, EMBEDDING = "dense weights", "token embedding"
 KV = "keys and values"
+AFTERWARDS, ON_CALL = "dense weights after the prompt", "dense weights on call"
 BUFFERS, RING, STAGE = "prompt buffers", "stage ring", "stage buffers"
 START = "start-up buffers"  # given back once the experts are in their places
 RING_SLOTS = 16  # blobs on the card on their way: one half is computed from while the other is copied to
@@ -177,6 +178,7 @@ class Demand:
     residuals: str = "vram"  # or host: where the streams of kept tokens lie, beside a GPU
     draft_tokens: int = 0  # that a pass of decode verifies at most
     resident: int | None = None  # tokens whose keys and values lie on the card; None: all
+    streamed: bool = False  # dense weights go up layer by layer while a prompt is read
     ahead_bytes: int = 0  # most RAM for a layer's experts that are read ahead; 0: only what is in flight
     exchange: bool = False  # experts change places between VRAM and RAM
 
@@ -213,21 +215,34 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
         stage = Share(STAGE, _stage_bytes(pack, demand, 2))
         kept = _some(streams, rows, *drafts, history, exchange)
         return Fixed((), (embedding, dense, *state, buffers, at_experts, *kept, stage, *start_parts(pack, demand.start)))
-    dense = Share(DENSE, slab_bytes(pack))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context))
     missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
+    on_call = Share(ON_CALL, layer_slab_bytes(pack) if demand.streamed else 0)
     far = far_kv_bytes(g, demand.kv_format, demand.context, demand.resident)
     near = tuple(Share(part.name, part.num_bytes - far) if part.name == KV else part for part in state)
-    of_ram = (embedding, *_some(Share(KV, far), *here, history, exchange), stage, missed, *start_parts(pack, demand.start))
+    of_ram = (embedding, *_some(on_call, Share(KV, far), *here, history, exchange), stage, missed, *start_parts(pack, demand.start))
     small = pack.dense_bytes // 16
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, small))
     gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE, small))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
-    kept = _some(*there, rows, Share(CROSSING, crossing), *drafts)
-    return Fixed((dense, widened, *near, buffers, at_experts, *kept, reply, ring, gaps), of_ram)
+    of_prompt = (buffers, *_some(*there, rows, Share(CROSSING, crossing)))
+    weights = _dense_parts(pack, demand, total(of_prompt))
+    return Fixed((*weights, widened, *near, at_experts, *of_prompt, *_some(*drafts), reply, ring, gaps), of_ram)
+
+
+def _dense_parts(pack: PackIndex, demand: Demand, prompt_bytes: int) -> tuple[Share, ...]:
+    """All of it; or, streamed, what a prompt has of it, and what a reply needs beyond that and the memory that a prompt gives back.
+
+    So the parts sum to the larger of the two: a prompt with two layers' weights and all that it keeps, a reply with all weights.
+    """
+    if not demand.streamed:
+        return (Share(DENSE, slab_bytes(pack)),)
+    reply_bytes = total(buffer_parts(pack.geometry, 1, demand.context, 1, demand.device))
+    beyond = slab_bytes(pack) - streaming_bytes(pack) - max(0, prompt_bytes - reply_bytes)
+    return (Share(DENSE, streaming_bytes(pack)), Share(AFTERWARDS, max(0, beyond)))
 
 
 def start_parts(pack: PackIndex, start: StartDemand | None) -> tuple[Share, ...]:

@@ -50,6 +50,17 @@ def slab_bytes(pack: PackIndex) -> int:
     return sum(slab.num_bytes for slab in slabs(pack))
 
 
+def streaming_bytes(pack: PackIndex) -> int:
+    """What of them is in VRAM while they are streamed: two places for a layer's, and the model's own."""
+    *layers, own = slabs(pack)
+    return 2 * max(slab.num_bytes for slab in layers) + own.num_bytes
+
+
+def layer_slab_bytes(pack: PackIndex) -> int:
+    """The layers' slabs: what goes up for one pass."""
+    return sum(slab.num_bytes for slab in slabs(pack)[:-1])
+
+
 def _slab(tensors: Iterable[Tensor]) -> Slab:
     places, end = [], 0
     for tensor in tensors:

@@ -91,6 +91,7 @@ class PrefillPlan:
     prompt_tokens: int
     super_chunk: int  # tokens of one pass over the layers, a multiple of chunk; in chunked order the chunk itself
     residuals: str | None = None  # vram or host: where a super-chunk's residual streams lie; None where none are kept
+    dense: str = "resident"  # or streamed: the layers' dense weights go up from RAM once a super-chunk, two layers of them in VRAM
     prefetch: bool = False  # a layer's file experts are asked for before the routing is known
     direct: bool = False  # what the page cache does not hold is read past it
     direct_min: float | None = None  # from this cached share on a blob comes out of the cache; None: it is not asked

@@ -73,6 +73,7 @@ def plan_prefill(
     prompt_tokens: int,
     order: ChosenOrder,
     kept: SuperChunk | None,
+    dense_because: str,
     reading: FileReading,
     file_io: str,
     file_bytes: int,
@@ -87,6 +88,7 @@ def plan_prefill(
         prompt_tokens,
         super_chunk=chunk if kept is None else kept.tokens,
         residuals=None if kept is None else kept.residuals,
+        dense="resident" if kept is None else kept.dense,
         prefetch=asked.prefetch and kept is not None and file_bytes > 0,
         direct=reading.direct,
         direct_min=float(asked.direct_min) if reading.direct and file_io == "buffered" else None,
@@ -94,6 +96,7 @@ def plan_prefill(
     )
     if kept is not None:
         decisions += _kept_decisions(asked, g, prompt_tokens, kept)
+    decisions.append(Decision("prefill.dense", plan.dense, dense_because))
     if file_bytes:
         decisions += _file_decisions(plan, reading, file_bytes, stage_bytes)
     return plan, decisions

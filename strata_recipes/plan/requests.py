@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from strata_recipes.config.choices import (
     Arithmetic,
+    Dense,
     Device,
     EmulateRam,
     ExpertsMode,
@@ -125,7 +126,7 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
 
 def _prefill(asked: Prefill, machine: Machine) -> Iterator[str]:
     if asked.order is Order.chunked:
-        for name, value in (("super_chunk", asked.super_chunk), ("residuals", asked.residuals.value)):
+        for name, value in (("super_chunk", asked.super_chunk), ("residuals", asked.residuals.value), ("dense", asked.dense.value)):
             if value != "auto":
                 yield f"prefill.{name}={value} does not go with prefill.order=chunked: use prefill=layer_major"
     if asked.warm and asked.direct is True:
@@ -134,6 +135,8 @@ def _prefill(asked: Prefill, machine: Machine) -> Iterator[str]:
         yield "prefill.direct=true is not built for Windows, which does not tell what its cache holds: use prefill.direct=auto or false"
     if asked.residuals is Residuals.vram and machine.gpu is None:
         yield f"prefill.residuals=vram wants a GPU, {machine.name} has none: use prefill.residuals=host"
+    if asked.dense is Dense.streamed and machine.gpu is None:
+        yield f"prefill.dense=streamed wants a GPU, {machine.name} has none: use prefill.dense=auto"
 
 
 def _version(capability: str) -> tuple[int, ...]:

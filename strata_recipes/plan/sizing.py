@@ -99,7 +99,8 @@ def _shape(case: Case, chunk: int, context: int, start: StartDemand | None, kept
     if case.config.experts.adapt.every:
         demand = dataclasses.replace(demand, exchange=True)
     if kept is not None:
-        demand = dataclasses.replace(demand, kept_tokens=min(kept.tokens, case.prompt_tokens), residuals=kept.residuals)
+        tokens, streamed = min(kept.tokens, case.prompt_tokens), kept.dense == "streamed"
+        demand = dataclasses.replace(demand, kept_tokens=tokens, residuals=kept.residuals, streamed=streamed)
     if ahead:
         demand = dataclasses.replace(demand, ahead_bytes=case.machine.ram_available_bytes // AHEAD_SHARE)
     found = memories(case.config.hardware, case.machine, case.pack, demand, case.scale_of)

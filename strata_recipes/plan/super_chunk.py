@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strata_recipes.config.choices import Residuals
+from strata_recipes.config.choices import Dense, Residuals
 from strata_recipes.config.schema import Prefill
 from strata_recipes.errors import PlanError
 
 
 @dataclass(frozen=True)
 class SuperChunk:
-    """`tokens` of one pass, a multiple of the chunk; `residuals` is vram or host."""
+    """`tokens` of one pass, a multiple of the chunk; `residuals` is vram or host, `dense` resident or streamed."""
 
     tokens: int
     residuals: str
+    dense: str = "resident"
 
 
 Fits = Callable[[SuperChunk], bool]
 
 
 def super_chunks(asked: Prefill, chunk: int, prompt_tokens: int, gpu: bool, fits: Fits) -> list[SuperChunk]:
-    """Every super-chunk worth timing: the whole prompt, or the largest that fits, in each place that holds it.
+    """Every super-chunk worth timing: the whole prompt, or the largest that fits, in each place that holds it; with dense weights
+    streamed only where more tokens fit so, under auto.
 
     Empty where not even two chunks fit; PlanError where one that was stated does not, or is no multiple of the chunk.
     """
     whole = -(-prompt_tokens // chunk)
     if asked.super_chunk == "auto":
-        found = [SuperChunk(_largest(place, chunk, whole, fits) * chunk, place) for place in _places(asked, gpu)]
-        most = max(one.tokens for one in found)
-        return [one for one in found if one.tokens == most > chunk]
+        return _largest_ones(asked, chunk, whole, gpu, fits)
     tokens = whole * chunk if asked.super_chunk == "whole" else _multiple(int(asked.super_chunk), chunk, whole)
-    fitting = [one for place in _places(asked, gpu) if fits(one := SuperChunk(tokens, place))]
+    fitting: list[SuperChunk] = []
+    for dense in _dense(asked, gpu):
+        fitting = fitting or [one for place in _places(asked, gpu) if fits(one := SuperChunk(tokens, place, dense))]
     if not fitting:
         raise PlanError(
             f"a super-chunk of {tokens:,} tokens does not fit beside the plan's other parts and prefill.margin={asked.margin:,}: "
@@ -47,18 +50,39 @@ def _places(asked: Prefill, gpu: bool) -> tuple[str, ...]:
     return ("vram", "host") if asked.residuals is Residuals.auto else (asked.residuals.value,)
 
 
-def _largest(place: str, chunk: int, whole: int, fits: Fits) -> int:
-    """Chunks, by bisection: what a super-chunk keeps grows with it."""
-    if fits(SuperChunk(whole * chunk, place)):
-        return whole
+def _dense(asked: Prefill, gpu: bool) -> tuple[str, ...]:
+    """Resident first: it costs no copies."""
+    if not gpu:
+        return (Dense.resident.value,)
+    return ("resident", "streamed") if asked.dense is Dense.auto else (asked.dense.value,)
+
+
+def _largest_ones(asked: Prefill, chunk: int, whole: int, gpu: bool, fits: Fits) -> list[SuperChunk]:
+    kept: list[SuperChunk] = []
+    for dense in _dense(asked, gpu):
+        found = [_largest(SuperChunk(chunk, place, dense), whole, fits) for place in _places(asked, gpu)]
+        most = max([one.tokens for one in found])
+        if most > max([chunk, *(one.tokens for one in kept)]):
+            kept += [one for one in found if one.tokens == most]
+    return kept
+
+
+def _largest(one: SuperChunk, whole: int, fits: Fits) -> SuperChunk:
+    """Whole chunks like this one, by bisection: what a super-chunk keeps grows with it."""
+
+    def of(chunks: int) -> SuperChunk:
+        return dataclasses.replace(one, tokens=chunks * one.tokens)
+
+    if fits(of(whole)):
+        return of(whole)
     good, bad = 1, whole
     while bad - good > 1:
         middle = (good + bad) // 2
-        if fits(SuperChunk(middle * chunk, place)):
+        if fits(of(middle)):
             good = middle
         else:
             bad = middle
-    return good
+    return of(good)
 
 
 def _multiple(tokens: int, chunk: int, whole: int) -> int:

@@ -43,6 +43,7 @@ class PromptLoad:
     direct: bool  # the file is read past the page cache
     prefetch: bool  # a layer's file experts are asked for before their routing is known
     buffers: float  # blobs read and not yet used, at most
+    dense_streamed: bool = False  # the layers' dense weights go up once a pass, and once more for the reply
 
 
 @dataclass(frozen=True)

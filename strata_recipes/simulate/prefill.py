@@ -59,6 +59,7 @@ class Prompt:
             clock.span(f"tokens {group.first:,} to {group.last:,}", start, busy)
             self._count(one.touched, group.count)
         self._head()
+        self._settle()
         stride = self._work.stride_bytes
         blob = sum(layer.blob_bytes for layer in self._work.layers)
         cold, cached, ram, vram = self._sums
@@ -79,6 +80,13 @@ class Prompt:
         self.clock.free[COMPUTE] += seconds + embedding
         self.clock.work(COMPUTE, seconds)
         self.clock.work(CPU, embedding)
+
+    def _settle(self) -> None:
+        """Streamed dense weights go up once more, to stay for the reply."""
+        if self._load.dense_streamed:
+            seconds = sum(layer.stored_bytes for layer in self._work.layers) * self._rates.link
+            self.clock.work(LINK, seconds)
+            self.clock.free[COMPUTE] += seconds
 
 
 def groups(load: PromptLoad) -> Iterator[Group]:
@@ -103,6 +111,7 @@ class _Pass:
         self._chunks = len(list(passes(group.tokens, load.chunk)))
         self._routed = self.touched.file / tiers.in_file if tiers.in_file else 1.0
         self._start = 0.0
+        self._below = 0.0  # when the layer below began: from then on there is room for this one's dense weights
         self._schedules: dict[int, tuple[Visit, ...]] = {}
 
     def run(self) -> None:
@@ -135,6 +144,7 @@ class _Pass:
 
     def _mixer(self, layer: LayerWork) -> None:
         clock, rates, g = self._clock, self._rates, self._work.g
+        self._dense(layer)
         seconds = self._mixers[layer]
         streams = self._group.tokens * g.streams * g.hidden * F32_BYTES if self._load.super_chunk else 0
         clock.work(COMPUTE, seconds)
@@ -149,6 +159,16 @@ class _Pass:
         free = [max(clock.free[LINK], clock.asked), clock.free[COMPUTE], clock.free[BACK]]
         ends = line_ends(n, [over / n, seconds / n, over / n], free, RING_SLOTS)
         clock.free[LINK], clock.free[COMPUTE], clock.free[BACK] = ends
+
+    def _dense(self, layer: LayerWork) -> None:
+        """Streamed weights go up while the layer below is at work, and this one waits for them."""
+        if self._load.dense_streamed:
+            clock = self._clock
+            seconds = layer.stored_bytes * self._rates.link
+            clock.work(LINK, seconds)
+            clock.free[LINK] = max(clock.free[LINK], self._below) + seconds
+            clock.free[COMPUTE] = max(clock.free[COMPUTE], clock.free[LINK])
+            self._below = self._start
 
     def _experts(self, layer: LayerWork) -> None:
         clock, rates, load, touched = self._clock, self._rates, self._load, self.touched

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strata_recipes.config.choices import Arithmetic, Device, Draft, ExpertsMode, FileIo, KvFormat, Order, Residuals
+from strata_recipes.config.choices import Arithmetic, Dense, Device, Draft, ExpertsMode, FileIo, KvFormat, Order, Residuals
 from strata_recipes.config.schema import Adapt, Config, Model, Startup
 from strata_recipes.decide import build_plan
 from strata_recipes.engine.session import Session
@@ -50,6 +50,7 @@ def plan_for(
     order: str = "chunked",
     super_chunk: int | str = "auto",
     residuals: str = "auto",
+    dense: str = "auto",
     prefetch: bool = True,
     direct: bool | str = False,
     direct_min: float = 0.5,
@@ -73,6 +74,7 @@ def plan_for(
     config.prefill.chunk, config.decode.max_new_tokens, config.kv.format = chunk, new, KvFormat(kv)
     config.kv.resident_tokens = resident
     config.prefill.order, config.prefill.super_chunk, config.prefill.residuals = Order(order), super_chunk, Residuals(residuals)
+    config.prefill.dense = Dense(dense)
     config.prefill.prefetch, config.prefill.direct = prefetch, direct
     config.experts.adapt = adapt or Adapt()
     config.compute.arithmetic, config.compute.device = Arithmetic(arithmetic), Device(device)

@@ -164,6 +164,29 @@ def test_layer_major_has_chunked_orders_bits(packs: Packs, name: str, tokens: in
             assert same(taken(pack, plan, tokens), wanted), (super_chunk, residuals)
 
 
+@pytest.mark.parametrize("name", ["tiny-q2_0", "tiny-mixed"])
+@pytest.mark.parametrize("tokens", [tokens for tokens in EDGES if tokens > C])
+def test_streamed_dense_weights_give_resident_ones_bits(packs: Packs, name: str, tokens: int) -> None:
+    pack = packs(name)
+    wanted = taken(pack, card_planned(pack, tokens, order="chunked", super_chunk="auto"), tokens)
+    for super_chunk in (S, 2 * C, "whole"):
+        for residuals in ("vram", "host"):
+            plan = card_planned(pack, tokens, super_chunk=super_chunk, residuals=residuals, dense="streamed")
+            assert plan.prefill.dense == "streamed"
+            assert same(taken(pack, plan, tokens), wanted), (super_chunk, residuals)
+
+
+def test_a_session_goes_back_to_streaming_for_its_next_prompt(packs: Packs) -> None:
+    pack, tokens = packs("tiny-mixed"), 2 * S + 5
+    plan = card_planned(pack, tokens, super_chunk="whole", dense="streamed")
+    with Session(plan, pack) as session:
+        replies = []
+        for _ in range(2):
+            session.prompt(IDS[:tokens])
+            replies.append(session.generate(max_new_tokens=4).tokens)
+    assert replies[0] == replies[1] == taken(pack, card_planned(pack, tokens, order="chunked", super_chunk="auto"), tokens).tokens
+
+
 @pytest.mark.parametrize("setting", [setting for setting in SETTINGS if "machine" not in setting], ids=str)
 def test_every_setting_has_chunked_orders_bits(packs: Packs, setting: dict[str, Any]) -> None:
     pack, tokens = packs("tiny-q2_0"), 2 * S + 5

@@ -97,6 +97,7 @@ CHANGES: dict[str, list[str]] = {
     "prefill.order": ["prefill.order=chunked"],
     "prefill.chunk": ["prefill.chunk=64"],
     "prefill.super_chunk": ["prefill.super_chunk=1024", *LAYER_MAJOR],
+    "prefill.dense": ["prefill.dense=streamed", *LAYER_MAJOR],
     "prefill.residuals": ["prefill.residuals=vram", *LAYER_MAJOR],
     "prefill.margin": ["prefill.margin=0.4GiB", *LAYER_MAJOR],
     "prefill.prefetch": ["prefill.prefetch=false", *LAYER_MAJOR, "experts=mapped"],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.config.choices import ExpertsMode, Order, Residuals
+from strata_recipes.config.choices import Dense, ExpertsMode, Order, Residuals
 from strata_recipes.config.schema import Config, Experts, Prefill
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
@@ -63,6 +63,7 @@ def test_on_the_reports_laptop_a_long_prompt_reads_every_expert_once() -> None:
     auto, chunked = (planned(f"{LAPTOP} workload=synthetic workload.tokens=12_900 prefill={order}") for order in ("auto", "chunked"))
     assert (auto.prefill.order, auto.prefill.super_chunk) == ("layer_major", -(-12_900 // auto.prefill.chunk) * auto.prefill.chunk)
     assert chunked.predicted.prefill_s > 4 * auto.predicted.prefill_s
+    assert auto.prefill.chunk == chunked.prefill.chunk  # the same grid, so the same bits
 
 
 def test_what_a_super_chunk_keeps_is_counted_and_the_budget_holds() -> None:
@@ -83,7 +84,9 @@ def test_what_a_super_chunk_keeps_is_counted_and_the_budget_holds() -> None:
 def test_the_largest_that_fits_where_the_whole_does_not() -> None:
 
     def layer_major(**asked: Any) -> Plan:
-        return plan(1000, vram=4 * MiB, experts=Experts(slots=10), order=Order.layer_major, residuals=Residuals.vram, **asked)
+        return plan(
+            1000, vram=4 * MiB, experts=Experts(slots=10), order=Order.layer_major, residuals=Residuals.vram, dense=Dense.resident, **asked
+        )
 
     whole = layer_major()
     assert whole.prefill.super_chunk == 1008

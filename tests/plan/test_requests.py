@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.config.choices import Arithmetic, Draft, EmulateRam, ExpertsMode, FileIo, Order, Residuals, Sampler, Template
+from strata_recipes.config.choices import Arithmetic, Dense, Draft, EmulateRam, ExpertsMode, FileIo, Order, Residuals, Sampler, Template
 from strata_recipes.config.schema import Compute, Config, Decode, Emulate, Experts, Message, Model, Prefill, Workload
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
@@ -28,6 +28,7 @@ def plan(config: Config, tokens: int = 100, **facts: Any) -> Plan:
     [
         (dict(prefill=Prefill(Order.chunked, super_chunk=512)), "prefill.super_chunk=512 does not go with prefill.order=chunked"),
         (dict(prefill=Prefill(Order.chunked, residuals=Residuals.host)), "prefill.residuals=host does not go with"),
+        (dict(prefill=Prefill(Order.chunked, dense=Dense.streamed)), "prefill.dense=streamed does not go with prefill.order=chunked"),
         (dict(emulate=Emulate(ram=EmulateRam.cgroup), model=Model(scale_of="big")), "emulate.ram=cgroup does not go with the scale model"),
         (dict(experts=Experts(ExpertsMode.mapped, ram_budget=5)), "does not go with experts.mode=mapped"),
         (dict(experts=Experts(slots=97)), "more than the model's 96 experts"),
@@ -55,6 +56,7 @@ def test_refused(groups: dict[str, Any], message: str) -> None:
         (dict(gpu=Gpu("old", "7.5", 1 << 30, 1 << 30, 1, 1, 1)), dict(compute=Compute(Arithmetic.bf16)), "capability 8.0, old has 7.5"),
         ({}, dict(workload=Workload(tokens=5, template=Template.chat)), "which is token ids already"),
         (dict(gpu=None), dict(prefill=Prefill(residuals=Residuals.vram)), "residuals=vram wants a GPU, pc has none"),
+        (dict(gpu=None), dict(prefill=Prefill(dense=Dense.streamed)), "dense=streamed wants a GPU, pc has none"),
     ],
 )
 def test_refused_on_that_pc(facts: dict[str, Any], groups: dict[str, Any], message: str) -> None:
