@@ -16,20 +16,16 @@ from torch import Tensor
 from kernels_numba import reference, reference_decode, reference_decode_mixers, reference_ops
 from kernels_numba.formats import FORMATS
 from strata_recipes.engine.walk import Walk
-from strata_recipes.model import qwen4_exp
-from strata_recipes.model.dense_slabs import resident
+from strata_recipes.model.dense_slabs import ResidentDense
 from strata_recipes.model.experts import CpuExperts
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.kv_cells import Cells
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
-from strata_recipes.model.stored_matrix import Workspace
 from strata_recipes.model.token_layers import TokenLayers
-from strata_recipes.model.weights import Weights
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.pack.sources.gguf import GgufSource
 from strata_recipes.pack.writer import build_pack
-from strata_recipes.plan.budget import matmul_bytes
 from strata_recipes.schedule.prefill import step_visits
 from tests.model.drive import distance
 from tests.model.references import SOURCES, stored
@@ -100,16 +96,10 @@ class InFile:
             yield expert, self._bytes[at : at + self._pack.index.layers[layer].blob_bytes]
 
 
-def stored_weights(pack: Pack, compute: str) -> Weights:
-    cpu = torch.device("cpu")
-    return Weights(pack, compute, placed=resident(pack, cpu), workspace=Workspace(matmul_bytes(pack.index), cpu))
-
-
-def stored_model(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> Qwen4Exp:
+def stored_model(pack: Pack) -> Qwen4Exp:
     """Its matrices as a card has them: stored. Here only their parts are used."""
-    with monkeypatch.context() as patched:
-        patched.setattr(qwen4_exp, "Weights", stored_weights)
-        return Qwen4Exp(pack, "f32", "fp32", 512, 2)
+    cpu = torch.device("cpu")
+    return Qwen4Exp(pack, "f32", "fp32", 512, 2, cpu, ResidentDense(pack, cpu))
 
 
 def plain_step(model: Qwen4Exp, pack: Pack, experts: InFile, state: SequenceState, ids: list[int], first: int) -> np.ndarray:
@@ -142,9 +132,9 @@ def small_step(model: Qwen4Exp, layers: TokenLayers, state: SequenceState, ids: 
     return b["logits"].numpy().copy()
 
 
-def test_small_ops_give_the_models_logits_and_states(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_ops_give_the_models_logits_and_states(pack: Pack) -> None:
     """Float32 against float64 sums that are rounded: 1e-5, far above what one rounding a sum makes of five layers."""
-    model, stored_one, experts = Qwen4Exp(pack, "f32", "fp32", 512, 2), stored_model(pack, monkeypatch), InFile(pack)
+    model, stored_one, experts = Qwen4Exp(pack, "f32", "fp32", 512, 2), stored_model(pack), InFile(pack)
     ids = (stored("tiny-q2_0", "long")["ids"][:120] % pack.index.geometry.vocab).tolist()
     state = model.new_state(256)
     plain_step(model, pack, experts, state, ids[:100], 0)
