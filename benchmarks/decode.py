@@ -100,7 +100,7 @@ def launches(pack: Path, root: Path) -> list[str]:
     from strata_recipes.modes.prepare import prepare
 
     register()
-    config = compose_config([*MODEL, f"model.pack={pack}", "experts.slots=24576", "decode.max_new_tokens=64"])
+    config = compose_config([*MODEL, f"model.pack={pack}", "experts.slots=24576", "startup=mapped", "decode.max_new_tokens=64"])
     with ready_pack(config.model) as opened:
         prepared = prepare(config, opened)
         assert prepared.prompt is not None
@@ -142,7 +142,8 @@ PARTS = {"launches": launches, "vram": vram, "hot": hot, "ram": ram, "file": fil
 
 
 def reply(pack: Path, root: Path, *overrides: str) -> Run:
-    return run((*MODEL, f"model.pack={pack}", *overrides), root)
+    start = () if overrides[: len(FILE)] == FILE else ("startup=mapped",)  # the pack was just written: the page cache has it
+    return run((*MODEL, f"model.pack={pack}", *start, *overrides), root)
 
 
 def dma_rate() -> float:
