@@ -24,7 +24,9 @@ MODEL = (
 )  # fmt: skip
 TOKEN_BYTES = 48 * 10 * 1_382_400  # of experts that a token reads
 FIFTH = 24_576 // 5
-FILE = ("hardware.ram=27GiB", "hardware.available=26GiB", "emulate.ram=cgroup", "experts=mapped", "decode.max_new_tokens=64")
+FILE = (
+    "hardware.ram=27GiB", "hardware.available=26GiB", "emulate.ram=cgroup", "experts=mapped", "experts.slots=0", "decode.max_new_tokens=64",
+)  # fmt: skip
 LEARNED = "learned.npz"
 PEER_FILE = 4.7  # tokens/s of llama.cpp there, in the same kind of group
 PEER_VRAM = "llama.cpp there: 91 to 97"
@@ -100,7 +102,7 @@ def launches(pack: Path, root: Path) -> list[str]:
     from strata_recipes.modes.prepare import prepare
 
     register()
-    config = compose_config([*MODEL, f"model.pack={pack}", "experts.slots=24576", "startup=mapped", "decode.max_new_tokens=64"])
+    config = compose_config([*MODEL, f"model.pack={pack}", "experts.slots=24576", "decode.max_new_tokens=64"])
     with ready_pack(config.model) as opened:
         prepared = prepare(config, opened)
         assert prepared.prompt is not None
@@ -118,7 +120,7 @@ def profiled(work: Callable[[], object], tokens: int, token_s: float) -> list[st
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as kept:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as kept:
         work()
         torch.cuda.synchronize()
     on_card = (event for event in kept.events() if event.device_type is torch.autograd.DeviceType.CUDA)
@@ -142,8 +144,7 @@ PARTS = {"launches": launches, "vram": vram, "hot": hot, "ram": ram, "file": fil
 
 
 def reply(pack: Path, root: Path, *overrides: str) -> Run:
-    start = () if overrides[: len(FILE)] == FILE else ("startup=mapped",)  # the pack was just written: the page cache has it
-    return run((*MODEL, f"model.pack={pack}", *start, *overrides), root)
+    return run((*MODEL, f"model.pack={pack}", *overrides), root)
 
 
 def dma_rate() -> float:

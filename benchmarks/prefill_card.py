@@ -59,8 +59,14 @@ def laptop(pack: Path, root: Path) -> list[str]:
 def long(pack: Path, root: Path) -> list[str]:
     """51.5K tokens in 6 GiB."""
     found = cold_run(pack, root, *LAPTOP, "prefill=layer_major", "workload.tokens=51500")
-    because = next(one["because"] for one in found.plan["decisions"] if one["name"] == "prefill.super_chunk")
-    return [told("layer-major", found), f"super-chunk {found.plan['prefill']['super_chunk']:,}: {because}"]
+    because = {one["name"]: one["because"] for one in found.plan["decisions"]}
+    asked, read = found.plan["prefill"], found["prefill.expert_bytes_read"]
+    return [
+        told("layer-major", found),
+        f"super-chunk {asked['super_chunk']:,}: {because['prefill.super_chunk']}",
+        f"dense weights {asked['dense']}: {because['prefill.dense']}",
+        verdict(f"layer-major reads {read:,} bytes of experts, one pass is {ONE_PASS:,}", read <= ONE_PASS),
+    ]
 
 
 def cold(pack: Path, root: Path) -> list[str]:

@@ -71,16 +71,20 @@ class Indexer:
             row = end
         return torch.cat(chosen).sort(dim=1).values
 
+    def has_ties(self, scores: Tensor, chosen: Tensor, whole: Tensor) -> Tensor:
+        """Bool [T]: whether more of a query's `whole` [T] blocks score as high as the least that was chosen."""
+        last = scores.gather(1, chosen.to(torch.int64)).amin(1, keepdim=True)
+        seen = torch.arange(scores.shape[1], device=scores.device) < whole[:, None]
+        return ((scores >= last) & seen).sum(1) > self.num_selected
+
     def _select_together(self, scores: Tensor, start: int) -> Tensor:
         """All queries in one launch. Rows where equal scores leave a choice are ranked as above, on the CPU."""
         from kernels_numba.gpu.select_blocks import select_blocks  # numba-cuda's import is for those who have a card
 
         chosen = torch.empty(scores.shape[0], self.num_selected, dtype=torch.int32, device=scores.device)
         select_blocks(scores, self.block, start, chosen)
-        last = scores.gather(1, chosen.to(torch.int64)).amin(1, keepdim=True)
         whole = (torch.arange(start, start + scores.shape[0], device=scores.device) + 1) // self.block
-        seen = torch.arange(scores.shape[1], device=scores.device) < whole[:, None]
-        tied = (((scores >= last) & seen).sum(1) > self.num_selected).nonzero()[:, 0]
+        tied = self.has_ties(scores, chosen, whole).nonzero()[:, 0]
         if tied.numel():
             rows = zip(scores[tied].cpu(), whole[tied].tolist(), strict=True)
             ranked = [row[:size].topk(self.num_selected).indices.sort().values for row, size in rows]

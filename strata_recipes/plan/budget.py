@@ -26,7 +26,7 @@ SPANS_CROSSING = 2  # of a super-chunk whose streams lie in RAM: one comes up wh
 LIBRARY_BYTES = 32 << 20  # that cuBLAS takes of torch's memory, on the largest cards; beside a small model the reserve gives it
 # torch cuts VRAM into segments: 2 MiB for what is below 1 MiB, 20 MiB for what is below 10, else the size in whole 2 MiB. At the peak one
 # of each kind is partly free, and larger ones keep what other sizes leave of them: measured with a model of that allocator
-GAP_BYTES, GAP_SHARE = 24 << 20, 16
+GAP_BYTES, GAP_SHARE = 24 << 20, 10
 SELECT_BYTES = 64 << 20  # of index scores that a card ranks at once, at most: attention then takes no more than a delta net
 MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
 HISTORY_BYTES = 4 + 2 * 8 + 4  # of a token that drafts are looked for in: its id; if all match: where, where a step back, and the id there
@@ -119,16 +119,18 @@ def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int, device:
     value = g.gdn_value_heads * g.gdn_head_dim
     # mixed q|k|v before and after the convolution, gate, output
     # then q, k, v by value head, the right side and its solution, what is read, kept and returned; three square systems a head
-    solved = (10 * value + 3 * g.gdn_value_heads * GDN_CHUNK) * min(1.0, GDN_GROUP / rows)
+    solved = (10 * value + 3 * g.gdn_value_heads * GDN_CHUNK) * min(1.0, GDN_GROUP / max(1, rows))
     delta_net = 2 * (2 * g.gdn_key_heads * g.gdn_head_dim + value) + 3 * value + solved
-    ngram = 3 * wide + (g.ngram_size - 1) * g.ngram_heads * g.ngram_width if g.ngram_layers else 0
+    # keys, queries and gated values by stream, normed or not; the convolution's input, sum and output
+    ngram = 6 * wide + (g.ngram_size - 1) * g.ngram_heads * g.ngram_width if g.ngram_layers else 0
     per_row = (
-        ("residual streams", 2 * wide + g.stream_rank),  # before and after a half
+        ("residual streams", (3 if g.ngram_layers else 2) * wide + g.stream_rank),  # before and after a half, and before the n-grams
         ("expert inputs and sums", 2 * g.hidden + 2 * g.top_k),  # x, acc, ids and weights
         ("mixer activations", max(_attention_values(g, rows, context, device), delta_net, ngram, 3 * wide)),  # or a mix of the streams
     )
     parts = [Share(name, int(rows * values) * F32_BYTES) for name, values in per_row]
-    return (*parts, Share("logits", logits_rows * g.vocab * F32_BYTES))
+    state = g.gdn_value_heads * g.gdn_head_dim**2 * F32_BYTES  # the new one beside the old
+    return (*parts, Share("recurrent state in passing", state), Share("logits", logits_rows * g.vocab * F32_BYTES))
 
 
 def _attention_values(g: Geometry, rows: int, context: int, device: str) -> float:

@@ -95,7 +95,7 @@ def test_every_edge_has_chunked_orders_bits(model: str, tokens: int, request: py
 SETTINGS: list[dict[str, Any]] = [
     dict(residuals="vram", machine=WITH_CARD),
     dict(residuals="host", machine=WITH_CARD),
-    dict(dense="streamed", machine=WITH_CARD),  # the CPU stands in: it has them where they are
+    dict(dense="streamed", residuals="vram", machine=WITH_CARD),  # the CPU stands in: it has them where they are
     dict(mode="resident", slots=0),
     dict(mode="full_arena", slots=30),
     dict(mode="budget", slots=5, ram_budget=20 * 16384),
@@ -116,7 +116,7 @@ SETTINGS: list[dict[str, Any]] = [
 def test_every_setting_has_chunked_orders_bits(setting: dict[str, Any], tiny: Pack) -> None:
     tokens = 2 * S + 5
     wanted = read(planned(tiny, tokens, order="chunked", super_chunk="auto"), tiny, IDS[:tokens])
-    chunked = planned(tiny, tokens, order="chunked", super_chunk="auto", **{**setting, "residuals": "auto"})
+    chunked = planned(tiny, tokens, order="chunked", super_chunk="auto", **{**setting, "residuals": "auto", "dense": "auto"})
     assert same(read(chunked, tiny, IDS[:tokens]), wanted)
     for super_chunk in (S, "whole"):
         plan = planned(tiny, tokens, super_chunk=super_chunk, **setting)

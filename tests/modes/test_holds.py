@@ -25,10 +25,11 @@ def test_a_planned_card_lies_in_ram_with_its_dense_weights_as_float32() -> None:
     plan, index = planned("hardware=h200")
     stored = {t.name: t.num_bytes for t in index.dense if t.name != TOKEN_EMBEDDING}
     widened = ram_needed(plan, index) - plan.ram.used_bytes - plan.vram.used_bytes
-    assert plan.vram.part("dense weights") == sum(stored.values())
+    padding = plan.vram.part("dense weights") - sum(stored.values())
+    assert 0 <= padding < 256 * len(stored)
     exact = sum(t.num_bytes for t in index.dense if t.format == "F32")
     # Q8_0 takes 34 bytes for 32 values, float32 128; F32 tensors grow by nothing
-    assert widened == (sum(stored.values()) - exact) // 34 * (128 - 34)
+    assert widened + padding == (sum(stored.values()) - exact) // 34 * (128 - 34)
 
 
 def test_without_a_card_the_ram_budget_is_all_there_is() -> None:

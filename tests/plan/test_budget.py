@@ -54,8 +54,9 @@ def test_the_one_figure_is_the_sum_of_its_parts_and_grows(context: int) -> None:
 
 def test_buffers_grow_with_rows_and_logits_rows() -> None:
     g = small_geometry()
-    one, two = total(buffer_parts(g, 1, 512, 0)), total(buffer_parts(g, 2, 512, 0))
-    assert two == 2 * one
+    none, one, two = (total(buffer_parts(g, rows, 512, 0)) for rows in (0, 1, 2))
+    assert none == 6 * 16 * 16 * 4  # a recurrent state on its way
+    assert two - none == 2 * (one - none)
     assert total(buffer_parts(g, 1, 512, 3)) - one == 3 * 300 * 4
 
 

@@ -1,0 +1,144 @@
+"""What a prompt takes of a card is what the plan counts: the model's own passes at the true geometry, over tensors that hold nothing.
+
+Left out are kernels that write where they are told to, and what looks at values: NaNs, equal scores, hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from strata_recipes.model import ple, qsa, router, stored_matrix
+from strata_recipes.model.dense_slabs import views
+from strata_recipes.model.indexer import Indexer
+from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.budget import BUFFERS, GAPS, Demand, fixed_parts
+from strata_recipes.plan.dense import slabs
+from tests.model.card_memory import MIB, Allocations, Caching, least_limit
+from tests.plan.cases import index_of
+
+CPU, CONTEXT, NAME = torch.device("cpu"), 51_712, "qwen38_flash_next_q2_0"
+
+
+class Nothing:
+    """A pack's index, and a card's dense weights, without a byte in them."""
+
+    def __init__(self, index: PackIndex) -> None:
+        self.index = index
+        self.placed: dict[str, Tensor] = {}
+        for slab in slabs(index):
+            self.placed |= views(slab, torch.empty(slab.num_bytes, dtype=torch.uint8))
+        self._tensors = {tensor.name: tensor for tensor in index.dense}
+
+    def dense(self, name: str) -> tuple[Any, str, tuple[int, ...]]:
+        found = self._tensors[name]
+        return None, found.format, found.shape
+
+    def ngram_rows(self, rows: Any) -> Any:
+        raise AssertionError("no row is read")
+
+    def moves(self, reply: bool) -> bool:
+        return False
+
+    def move(self) -> None:
+        raise AssertionError("they stay")
+
+    def use(self, layer: int) -> None:
+        """They are there."""
+
+
+def _ranked(self: Indexer, scores: Tensor, start: int) -> Tensor:
+    chosen = torch.empty(scores.shape[0], self.num_selected, dtype=torch.int32)
+    self.has_ties(scores, chosen, (torch.arange(start, start + scores.shape[0]) + 1) // self.block)
+    return chosen
+
+
+def _read(self: Any, query: Tensor, index: Tensor | None, state: Any, start: int, middle: int) -> Tensor:
+    return self._read_on_card(query, index, state, start)
+
+
+def _product(operand: Tensor, weight: Tensor) -> Tensor:
+    return torch.empty(operand.shape[0], weight.shape[0])
+
+
+def _rows(self: ple.NgramEmbedding, rows: Tensor) -> Tensor:
+    g = self._g
+    return torch.empty(rows.shape[0], (g.ngram_size - 1) * g.ngram_heads * g.ngram_width)
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    import kernels_numba.gpu.selected_attention as attention
+
+    monkeypatch.setattr(attention, "selected_attention", lambda *arguments: None)
+    monkeypatch.setattr(qsa, "_TILE_BYTES", {"cpu": qsa._TILE_BYTES["cuda"]})
+    monkeypatch.setattr(qsa.SelectedAttention, "_read", _read)
+    monkeypatch.setattr(Indexer, "select", _ranked)
+    monkeypatch.setattr(router, "refuse_nan", lambda *arguments: None)
+    monkeypatch.setattr(stored_matrix, "_dequantize", lambda part, out: None)
+    monkeypatch.setattr(stored_matrix, "_product", _product)
+    monkeypatch.setattr(ple.NgramHash, "__call__", lambda self, ids, history: torch.empty(ids.shape[0], 1))
+    monkeypatch.setattr(ple.NgramEmbedding, "_rows", _rows)
+
+
+def passes(index: PackIndex, compute: str, rows: int) -> Allocations:
+    """Two passes over one layer of each kind, the last logits after each, at the end of a long context."""
+    g = index.geometry
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        pack = Nothing(index)
+        model = Qwen4Exp(pack, compute, "fp16", CONTEXT, 1, CPU, pack)
+        assert model._workspace is not None
+        model._workspace.values(1, torch.float32)  # counted apart
+        state, start, ids = SequenceState(g, "fp16", CONTEXT), CONTEXT - rows, np.zeros(rows, np.int64)
+        layers = sorted({0, g.attention_layers[0], *g.ngram_layers[:1]})
+        with Allocations() as seen:
+            for _ in range(2):
+                streams = torch.empty(rows, g.streams * g.hidden)
+                for layer in layers * 2:
+                    state._tokens[layer] = start
+                    out = model.mixer(layer, streams, ids, state, start)
+                    del streams
+                    streams = model.combine(out)
+                    del out
+                model.logits(streams[-1:])
+                del streams
+    return seen
+
+
+def counted(index: PackIndex, compute: str, rows: int) -> Mapping[str, int]:
+    demand = Demand("cuda", compute, "fp16", CONTEXT, rows, 1)
+    return {part.name: part.num_bytes for part in fixed_parts(index, demand).vram}
+
+
+@pytest.mark.parametrize(
+    ("rows", "compute"), [(1, "bf16"), (16, "bf16"), (64, "q8"), (512, "bf16"), (512, "q8"), (512, "f32"), (2048, "bf16")]
+)
+def test_the_plan_counts_what_a_pass_takes_and_what_the_allocator_wastes(rows: int, compute: str) -> None:
+    index = index_of(NAME)
+    seen, plan = passes(index, compute, rows), counted(index, compute, rows)
+    least = least_limit(seen.events)
+    print(f"{rows} rows, {compute}: {seen.peak_bytes / MIB:.1f} MiB at once of {plan[BUFFERS] / MIB:.1f}, {least / MIB:.0f} with gaps")
+    assert seen.live_bytes == 0
+    assert seen.peak_bytes <= plan[BUFFERS] + MIB
+    assert least <= plan[BUFFERS] + plan[GAPS]
+    assert seen.peak_bytes > plan[BUFFERS] / 2 or rows < 64  # no more is counted than that
+
+
+def test_the_modelled_allocator_splits_joins_and_gives_up() -> None:
+    card = Caching(44 * MIB)
+    assert card.take(1, 12 * MIB) and card.take(2, 5 * MIB) and card.take(3, 5 * MIB)  # 12, then 20 for both
+    assert not card.take(4, 14 * MIB)  # 12 are left, and no segment is free
+    card.give_back(1)
+    assert card.take(4, 14 * MIB)  # the free 12 are given up for them
+    card.give_back(2)
+    card.give_back(3)
+    assert card.take(5, 20 * MIB)  # joined again
+    assert card.take(6, 1000 - 1000 % 512 + 512) and not card.take(7, 9 * MIB)
