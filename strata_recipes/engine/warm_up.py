@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from strata_recipes.pack.index import PackIndex
 from strata_recipes.tiers.cuda_slots import Slot
 
 WAIT_S = 0.2  # a wait without end cannot be interrupted on every system
+TURN_S = 5e-4  # that a compiling thread keeps the interpreter: at Python's 5 ms each small copy of a start waits that long for its turn
 TOKENS = 2  # one would take the recurrent form of the gated delta net
 
 
@@ -84,7 +86,8 @@ class WarmUp:
             self._thread.join(WAIT_S)
 
     def _run(self) -> None:
-        began = time.perf_counter()
+        began, turn_s = time.perf_counter(), sys.getswitchinterval()
+        sys.setswitchinterval(min(TURN_S, turn_s))
         try:
             self._do((*_mixers(*self._work[::2], self._cells_apart), *_experts(*self._work)))
             self.seconds = time.perf_counter() - began
@@ -93,6 +96,7 @@ class WarmUp:
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
             self._error = error
         finally:
+            sys.setswitchinterval(turn_s)
             self._prompt.set()
 
     def _do(self, steps: Iterable[Callable[[], object]]) -> None:
