@@ -128,5 +128,8 @@ class _Pass:
         counted = np.zeros(self._table.in_vram.shape, np.bool_)
         np.put_along_axis(counted, routed.reshape(routed.shape[0], -1), True, axis=1)
         in_vram = int((counted & self._table.in_vram).sum())
+        in_ram = (counted & ~self._table.in_vram).sum(axis=1)
         self._tiers.counters.vram_hits += in_vram
-        self._tiers.counters.ram_hits += int(counted.sum()) - in_vram
+        self._tiers.counters.ram_hits += int(in_ram.sum())
+        with self._tiers.up(sum(count * at.blob_bytes for count, at in zip(in_ram.tolist(), self._tiers.index.layers, strict=True))):
+            pass  # where the bus of another PC is stood in for, it takes longer than this one's
