@@ -24,7 +24,7 @@ class CardReplies:
         self._table = AddressTable(tiers, model.device)
         self._rows = plan.decode.draft_tokens + 1
         self._stage: LockedBuffer | None = None
-        if not self._table.whole:
+        if not (self._table.whole if adapt is None else self._table.whole_wherever):  # once made, graphs of whole tokens stay
             self._stage = LockedBuffer(self._rows * index.geometry.top_k * max_stride(index), 4096, locks)
         self._made: tuple[SequenceState, TokenStepper] | None = None
 

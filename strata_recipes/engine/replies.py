@@ -32,11 +32,15 @@ class Replies:
 
     def stepper(self, state: SequenceState) -> Stepper:
         """For a sequence whose prompt was read."""
-        if self._warm is not None:
-            self._warm.wait_all()
+        self.wait()
         found = None if self._card is None else self._graphs(self._card).stepper(state)
         blobs = self._adapt or self._tiers
         return found or WalkStepper(self._model, self._experts, self._tiers, state, snapshots_for(self._plan, state), blobs)
+
+    def wait(self) -> None:
+        """Returns when a card's kernels are compiled: until then they hold dense weights where they are now."""
+        if self._warm is not None:
+            self._warm.wait_all()
 
     def let_go(self) -> None:
         """Graphs hold dense weights where they are now, and these move."""

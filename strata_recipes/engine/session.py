@@ -95,6 +95,8 @@ class Session:
             self._compiled(warm)
             self._replies = Replies(plan, self.pack.index, *self._ready(), self._started.tiers, self._card, warm, self._adapt)
             self._opened.callback(self._replies.close)
+            if self._card is not None:
+                self._opened.callback(torch.cuda.synchronize)  # nor does an interrupted reply's graph read what it gives back
         except BaseException:
             self.close()
             raise
@@ -133,8 +135,9 @@ class Session:
         model, experts = self._ready()
         tiers = self.started.tiers
         tiers.check()
-        if self._replies is not None and self.plan.prefill.dense == "streamed":
-            self._replies.let_go()
+        replies = self._replies if self.plan.prefill.dense == "streamed" else None  # what holds weights that move
+        if replies is not None:
+            replies.let_go()
         state = self._new_state(model)
         ring = self.plan.vram.part(RING) > 0
         with self._memory():
@@ -151,6 +154,7 @@ class Session:
                 ring=ring,
                 kept=self._kept,
                 on_routed=on_routed,
+                before_reply=(lambda: None) if replies is None else replies.wait,
             )
         self._state, self._last, self._ids = state, result.last, tokens
         return result
@@ -282,6 +286,8 @@ class Session:
             self._kept_state.reset()
             return self._kept_state
         kv, host = self.plan.kv, host_bytes if self._far_cells is None else self._far_cells
+        if self._far_cells is not None:
+            self._far_cells.begin()  # of what a state took that could not be made whole
         state = model.new_state(kv.max_context, kv.resident_tokens, host)
         if state.num_bytes > self.plan.kv.num_bytes:
             raise DeviceError(f"a sequence takes {state.num_bytes} bytes, the plan counted {self.plan.kv.num_bytes}: plan again")

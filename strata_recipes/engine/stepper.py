@@ -1,6 +1,6 @@
 """What decode needs of whatever computes: a sequence that is read on by a few tokens at a time, and taken back. Knows no drafts.
 
-`WalkStepper` is the one that walks the layers' halves visit by visit, on the CPU or a launch at a time on a card.
+`WalkStepper` is the one that walks the layers' halves visit by visit: on the CPU, and on a card where page-locked RAM is refused.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Captured once for a sequence's buffers and replayed; a first token runs uncaptur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import torch
 
@@ -26,32 +27,35 @@ def beside(stream: torch.cuda.Stream, side: torch.cuda.Stream) -> Iterator[None]
 
 
 class Captured:
-    """Work that is queued kernel by kernel at its first run, and as one graph from then on."""
+    """Work that is queued kernel by kernel until it is captured, and as one graph from then on. It is told the work each time: holding
+    it, it would hold what holds it, and their memory would not be given back before garbage is collected."""
 
-    def __init__(self, work: Part, stream: torch.cuda.Stream) -> None:
-        self._work, self._stream = work, stream
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
         self._graph: torch.cuda.CUDAGraph | None = None
         self._ran = False
 
-    def run(self) -> None:
-        if self._graph is not None:
-            with torch.cuda.stream(self._stream):
+    def run(self, work: Part) -> None:
+        with torch.cuda.stream(self._stream):
+            if self._graph is not None:
                 self._graph.replay()
-        elif not self._ran:
-            with torch.cuda.stream(self._stream):
-                self._work(self._stream.cuda_stream)
-            self._ran = True
+            else:  # again, where a pass failed before its end
+                work(self._stream.cuda_stream)
+                self._ran = True
 
-    def capture(self) -> None:
-        """Records the work; nothing runs. Other threads may go on using the card."""
+    def capture(self, work: Part) -> None:
+        """Records the work, once it has run; nothing runs. Other threads may go on using the card."""
         if self._graph is None and self._ran:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.stream(self._stream):  # not torch.cuda.graph, which waits and collects garbage, for each of 145 graphs
                 graph.capture_begin(capture_error_mode="thread_local")
                 try:
-                    self._work(self._stream.cuda_stream)
-                finally:
-                    graph.capture_end()
+                    work(self._stream.cuda_stream)
+                except BaseException:
+                    with suppress(Exception):  # that the capture is broken must not hide what broke it
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
             self._graph = graph
 
 
@@ -61,14 +65,14 @@ class WholeToken:
     def __init__(self, layers: TokenLayers, inputs: TokenInputs, num_layers: int, stream: torch.cuda.Stream) -> None:
         self._layers, self._inputs, self._num_layers = layers, inputs, num_layers
         self._stream, self._side = stream, torch.cuda.Stream(stream.device)
-        self._graph = Captured(self._all, stream)
+        self._graph = Captured(stream)
 
     def run(self) -> None:
         """Queues one pass over the layers."""
-        self._graph.run()
+        self._graph.run(self._all)
 
     def capture(self) -> None:
-        self._graph.capture()
+        self._graph.capture(self._all)
 
     def _all(self, stream: int) -> None:
         layers = self._layers
@@ -92,25 +96,26 @@ class HalvesOfToken:
     def __init__(self, layers: TokenLayers, inputs: TokenInputs, missed: Missed, num_layers: int, stream: torch.cuda.Stream) -> None:
         self._layers, self._inputs, self._missed, self._stream = layers, inputs, missed, stream
         self._chosen = torch.cuda.Event()
-        self._route = [Captured(_of(self._routing, layer), stream) for layer in range(num_layers)]
-        self._held = [Captured(_of(self._computing, layer), stream) for layer in range(num_layers)]
-        self._fetched = [Captured(_of(self._catching_up, layer), stream) for layer in range(num_layers)]
-        self._end = Captured(self._ending, stream)
+        self._route, self._held, self._fetched = ([Captured(stream) for _ in range(num_layers)] for _ in range(3))
+        self._end = Captured(stream)
 
     def run(self) -> None:
         """One pass over the layers; all but the last of it is done when this returns."""
         for layer, (route, held, fetched) in enumerate(zip(self._route, self._held, self._fetched, strict=True)):
-            route.run()
+            route.run(partial(self._routing, layer))
             self._chosen.record(self._stream)
-            held.run()
+            held.run(partial(self._computing, layer))
             self._chosen.synchronize()
             if self._missed.fetch(layer, self._inputs.routed[layer].reshape(-1)):
-                fetched.run()
-        self._end.run()
+                fetched.run(partial(self._catching_up, layer))
+        self._end.run(self._ending)
 
     def capture(self) -> None:
-        for part in (*self._route, *self._held, *self._fetched, self._end):
-            part.capture()
+        for layer, (route, held, fetched) in enumerate(zip(self._route, self._held, self._fetched, strict=True)):
+            route.capture(partial(self._routing, layer))
+            held.capture(partial(self._computing, layer))
+            fetched.capture(partial(self._catching_up, layer))
+        self._end.capture(self._ending)
 
     def _routing(self, layer: int, stream: int) -> None:
         layers = self._layers
@@ -135,7 +140,3 @@ class HalvesOfToken:
         self._layers.logits(stream)
         self._inputs.bring("logits")
         self._inputs.bring("nans")
-
-
-def _of(work: Callable[[int, int], None], layer: int) -> Part:
-    return lambda stream: work(layer, stream)

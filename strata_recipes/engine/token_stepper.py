@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,13 +43,15 @@ class TokenStepper:
         self._passes: dict[int, _Pass] = {}
         self._before = StateCopy(state) if most_rows > 1 else None
         self._last: list[int] = []
-        self._times = PhaseTimes()
 
     def step(self, tokens: Sequence[int]) -> Logits:
         if len(tokens) > 1:
             self._keep()
         self._last = list(tokens)
-        return self._read(self._last)
+        rows = self._read(self._last)
+        if self._adapt is not None:
+            self._adapt.count(rows.routed)
+        return rows.logits
 
     def keep_only(self, num_tokens: int) -> None:
         """The state before the step comes back, and the tokens that stay are read once more: a recurrent state cannot be cut."""
@@ -61,7 +62,7 @@ class TokenStepper:
             self._read(self._last[:num_tokens])
 
     def times(self) -> PhaseTimes:
-        return self._times
+        return PhaseTimes()
 
     def take_counters(self) -> TierCounters:
         return self._tiers.take_counters()
@@ -71,20 +72,20 @@ class TokenStepper:
         with torch.cuda.stream(self._stream):
             self._before.take()
 
-    def _read(self, tokens: list[int]) -> Logits:
-        began, first = time.perf_counter(), self._state.num_tokens
+    def _read(self, tokens: list[int]) -> TokenInputs:
+        """What it left is there when this returns; where it fails nothing goes on on the card, so that the state may be used anew."""
+        first = self._state.num_tokens
         done = self._passes.get(len(tokens)) or self._make(len(tokens))
         if moved := self._tiers.take_moves():
             self._table.refresh(moved)
         done.inputs.put(np.array(tokens, np.int64), self._state)
-        done.run()
-        self._stream.synchronize()
+        try:
+            done.run()
+        finally:
+            self._stream.synchronize()
         done.inputs.refuse_nan(first)
-        if self._adapt is not None:
-            self._adapt.count(done.inputs.routed)
         done.capture()
-        self._times.mixer_s += time.perf_counter() - began
-        return done.inputs.logits
+        return done.inputs
 
     def _make(self, rows: int) -> _Pass:
         g, device = self._model.geometry, self._model.device
@@ -127,5 +128,8 @@ class _Pass:
         counted = np.zeros(self._table.in_vram.shape, np.bool_)
         np.put_along_axis(counted, routed.reshape(routed.shape[0], -1), True, axis=1)
         in_vram = int((counted & self._table.in_vram).sum())
+        in_ram = (counted & ~self._table.in_vram).sum(axis=1)
         self._tiers.counters.vram_hits += in_vram
-        self._tiers.counters.ram_hits += int(counted.sum()) - in_vram
+        self._tiers.counters.ram_hits += int(in_ram.sum())
+        with self._tiers.up(sum(count * at.blob_bytes for count, at in zip(in_ram.tolist(), self._tiers.index.layers, strict=True))):
+            pass  # where the bus of another PC is stood in for, it takes longer than this one's

@@ -101,6 +101,7 @@ class SequenceState:
         for ngram in self.ngram.values():
             ngram.history.fill_(self._end_of_text)
             ngram.conv.zero_()
+        self.delta_writes = {}
         self._tokens = [0] * self.num_layers
 
     def rewind(self, num_tokens: int) -> None:

@@ -28,6 +28,11 @@ class AddressTable:
         """Whether every expert has an address."""
         return bool(self.host.all())
 
+    @property
+    def whole_wherever(self) -> bool:
+        """Whether every expert has one, and would have one too where it gave its slot up to be read in RAM."""
+        return self.whole and all(self._in_ram(*pair) for pair in self._tiers.ram.pairs() if self.in_vram[pair])
+
     def refresh(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Looks these up again, and tells the card."""
         for layer, expert in pairs:
@@ -40,5 +45,8 @@ class AddressTable:
             return tiers.address(layer, expert) or 0, True
         if (layer, expert) not in tiers.ram:
             return 0, False
-        found = tiers.card_address(tiers.ram.blob(layer, expert))
-        return (0 if found % ALIGNMENT else found), False
+        return self._in_ram(layer, expert), False
+
+    def _in_ram(self, layer: int, expert: int) -> int:
+        found = self._tiers.card_address(self._tiers.ram.blob(layer, expert))
+        return 0 if found % ALIGNMENT else found

@@ -42,7 +42,7 @@ def seen(state: SequenceState, block: int) -> list[bytes]:
     """Everything that a later token can read."""
     count, parts = state.num_tokens, []
     for attention in state.attention.values():
-        parts += [attention.keys[:, :count], attention.values[:, :count]]
+        parts += [attention.keys.near[:, :count], attention.values.near[:, :count]]  # all lie there
         parts += [attention.blocks[: count // block], attention.pending[: count % block]]
     parts += [part for delta in state.delta.values() for part in (delta.conv, delta.delta)]
     parts += [part for ngram in state.ngram.values() for part in (ngram.history, ngram.conv)]
@@ -99,5 +99,5 @@ def test_snapshots_take_what_the_plan_counts(rows: int, make: Make, tiny: Pack) 
     snapshots = Snapshots(state, rows)
     assert snapshots.num_bytes == counted[DRAFTS]
     deltas = sum(at.delta.nbytes for at in state.delta.values())
-    cells = sum(part.nbytes for at in state.attention.values() for part in (at.keys, at.values, at.blocks))
+    cells = sum(at.keys.num_bytes + at.values.num_bytes + at.blocks.nbytes for at in state.attention.values())
     assert snapshots.num_bytes == deltas + rows * (state.num_bytes - cells - deltas)

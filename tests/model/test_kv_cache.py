@@ -55,3 +55,15 @@ def test_layers_count_their_own_tokens(small: Any) -> None:
     assert state.num_tokens == 6
     with pytest.raises(AssertionError, match="layer 2 has read 6 tokens, the span starts at 5"):
         model.mixer(2, model.embed(ids), ids, state, 5)
+
+
+def test_a_sequence_that_begins_anew_has_no_writes_of_the_last_one(small: Any) -> None:
+    """A reply that drafted ends with those of its last pass; a prompt, whose tokens come together, could not be written so."""
+    model = Qwen4Exp(small[1], "f32", "fp32", 64, 1)
+    state = model.new_state()
+    state.delta_writes = {layer: [] for layer in state.delta}
+    state.reset()
+    ids = np.arange(8)
+    for layer in range(model.geometry.num_layers):
+        model.mixer(layer, model.embed(ids), ids, state, 0)
+    assert state.num_tokens == 8

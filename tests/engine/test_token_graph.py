@@ -1,0 +1,112 @@
+"""Graphs of a token, with a card's calls stood in for: what is run, captured and told, and that nothing outlives its last name."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from strata_recipes.engine.token_graph import Captured, HalvesOfToken, WholeToken
+from strata_recipes.engine.token_stepper import TokenStepper
+
+
+class Graph:
+    """Of a card: a broken capture cannot be ended."""
+
+    broken = False
+    replays = 0
+
+    def capture_begin(self, **how: Any) -> None: ...
+
+    def capture_end(self) -> None:
+        if self.broken:
+            raise RuntimeError("capturing stream has unjoined work")
+
+    def replay(self) -> None:
+        Graph.replays += 1
+
+
+@pytest.fixture(autouse=True)
+def no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Graph, "broken", False)
+    monkeypatch.setattr(Graph, "replays", 0)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Event", object)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: STREAM)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+
+
+STREAM: Any = SimpleNamespace(cuda_stream=7, device=torch.device("cpu"))
+
+
+def test_work_is_queued_until_it_is_captured() -> None:
+    """A pass that failed before its end leaves parts that ran and were not captured: the next pass runs them, not nothing."""
+    ran: list[int] = []
+    part = Captured(STREAM)
+    part.capture(ran.append)
+    part.run(ran.append)
+    part.run(ran.append)
+    assert (ran, Graph.replays) == ([7, 7], 0)
+    part.capture(ran.append)
+    part.run(ran.append)
+    part.capture(ran.append)
+    assert (ran, Graph.replays) == ([7, 7, 7], 1)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_breaks_a_capture_is_told(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    part = Captured(STREAM)
+    part.run(ran.append)
+    monkeypatch.setattr(Graph, "broken", broken)
+
+    def interrupted(stream: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        part.capture(interrupted)
+    part.run(ran.append)
+    assert (ran, Graph.replays) == ([7, 7], 0)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_memory_goes_with_the_last_name(whole: bool) -> None:
+    """Dense weights that move need the room of those that graphs held: a cycle would keep them until garbage is collected."""
+    layers: Any = type("Layers", (), {})()
+    seen = weakref.ref(layers)
+    inputs: Any = None
+    gc.disable()
+    try:
+        graph = WholeToken(layers, inputs, 2, STREAM) if whole else HalvesOfToken(layers, inputs, inputs, 2, STREAM)
+        del layers
+        assert seen() is not None
+        del graph
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_choices_that_are_read_again_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the CPU: what adapts hears of a step, not of the rows of it that stay."""
+    counted: list[Any] = []
+    read: list[list[int]] = []
+    stepper: Any = object.__new__(TokenStepper)
+    stepper._adapt = SimpleNamespace(count=counted.append)
+    stepper._state, stepper._stream = SimpleNamespace(num_tokens=3), STREAM
+    stepper._before = SimpleNamespace(take=lambda: None, restore=lambda num_tokens: None)
+
+    def reads(tokens: list[int]) -> Any:
+        read.append(tokens)
+        return SimpleNamespace(routed=np.zeros((1, len(tokens), 1), np.int32), logits=None)
+
+    monkeypatch.setattr(stepper, "_read", reads)
+    stepper.step([5, 6, 7])
+    stepper.keep_only(2)
+    assert read == [[5, 6, 7], [5, 6]]
+    assert [routed.shape for routed in counted] == [(1, 3, 1)]
