@@ -108,7 +108,8 @@ class WarmUp:
 
 
 def _small_state(model: Qwen4Exp, context: int, cells_apart: bool) -> SequenceState:
-    return model.new_state(context, 1 if cells_apart else None, partial(torch.empty, dtype=torch.uint8, pin_memory=cells_apart))
+    host = partial(torch.empty, dtype=torch.uint8, pin_memory=cells_apart)
+    return model.new_state(context, 1 if cells_apart else None, host, shared=True)
 
 
 def _mixers(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> list[Callable[[], object]]:

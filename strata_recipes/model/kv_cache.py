@@ -58,12 +58,18 @@ class NgramState:
 class SequenceState:
     """All states of one sequence. Each layer counts its own tokens: in layer-major order they advance apart."""
 
-    def __init__(self, g: Geometry, kv: str, max_context: int, places: Places | None = None) -> None:
+    def __init__(self, g: Geometry, kv: str, max_context: int, places: Places | None = None, *, shared: bool = False) -> None:
+        """`shared`: all layers of a kind have one state between them, for passes whose values do not matter."""
         self.max_context = max_context
         form, places = kv_format(kv), places or Places()
-        pieces = _pieces(g, form, max_context, places)
-        self.attention = {layer: _attention(g, form, max_context, places, pieces) for layer in g.attention_layers}
-        self.delta = {layer: _delta(g, pieces) for layer in range(g.num_layers) if not g.is_attention(layer)}
+        linear = [layer for layer in range(g.num_layers) if not g.is_attention(layer)]
+        attention, delta = (layers[:1] if shared else layers for layers in (list(g.attention_layers), linear))
+        pieces = _pieces(g, form, max_context, places, len(attention), len(delta))
+        self.attention = {layer: _attention(g, form, max_context, places, pieces) for layer in attention}
+        self.delta = {layer: _delta(g, pieces) for layer in delta}
+        if shared:
+            self.attention = dict.fromkeys(g.attention_layers, self.attention[attention[0]])
+            self.delta = dict.fromkeys(linear, self.delta[delta[0]])
         self.ngram = {layer: _ngram(g, pieces) for layer in g.ngram_layers}
         self.delta_writes: dict[int, list[DeltaWrite]] = {}  # by layer: where there is a list, each single token joins it
         self._tokens = [0] * g.num_layers
@@ -140,11 +146,11 @@ def _ngram_shape(g: Geometry) -> tuple[int, ...]:
     return (g.ngram_conv - 1) * g.ngram_size, g.streams * g.hidden
 
 
-def _pieces(g: Geometry, form: KvFormat, max_context: int, places: Places) -> _Pieces:
-    """Memory for all layers, but for cells that lie in RAM beside a card."""
-    cells, attention = near_cells(form, g.kv_heads, max_context, g.head_dim, places), len(g.attention_layers)
+def _pieces(g: Geometry, form: KvFormat, max_context: int, places: Places, attention: int, delta: int) -> _Pieces:
+    """Memory for so many layers of each kind, but for cells that lie in RAM beside a card."""
+    cells = near_cells(form, g.kv_heads, max_context, g.head_dim, places)
     num_bytes = attention * (2 * _padded(*cells) + sum(_padded(shape) for shape in _index_shapes(g, max_context)))
-    num_bytes += (g.num_layers - attention) * sum(_padded(shape) for shape in _delta_shapes(g))
+    num_bytes += delta * sum(_padded(shape) for shape in _delta_shapes(g))
     return _Pieces(num_bytes + len(g.ngram_layers) * _padded(_ngram_shape(g)), places.device)
 
 

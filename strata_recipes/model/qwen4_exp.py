@@ -87,13 +87,16 @@ class Qwen4Exp:
             self._dense.move()
             self._build()
 
-    def new_state(self, max_context: int | None = None, resident: int | None = None, host: Host = host_bytes) -> SequenceState:
+    def new_state(
+        self, max_context: int | None = None, resident: int | None = None, host: Host = host_bytes, *, shared: bool = False
+    ) -> SequenceState:
         """An empty sequence, allocated for `max_context` tokens (None: the model's).
 
         `resident`: tokens whose keys and values lie on the device (None: all); `host` gives RAM for the others'.
+        `shared`: one state for all layers of a kind.
         """
         context = self.max_context if max_context is None else max_context
-        return SequenceState(self.geometry, self.kv, context, Places(self.device, resident, host))
+        return SequenceState(self.geometry, self.kv, context, Places(self.device, resident, host), shared=shared)
 
     @torch.no_grad()
     def embed(self, ids: Tensor | np.ndarray) -> Tensor:

@@ -67,3 +67,9 @@ def test_a_sequence_that_begins_anew_has_no_writes_of_the_last_one(small: Any) -
     for layer in range(model.geometry.num_layers):
         model.mixer(layer, model.embed(ids), ids, state, 0)
     assert state.num_tokens == 8
+
+
+def test_a_shared_state_is_one_layers_of_each_kind(small: Any) -> None:
+    whole, shared = (SequenceState(small[1].index.geometry, "fp16", 64, shared=one) for one in (False, True))
+    assert set(shared.attention) == set(whole.attention) and set(shared.delta) == set(whole.delta)
+    assert len({id(at) for at in (*shared.attention.values(), *shared.delta.values())}) == 2
