@@ -54,7 +54,7 @@ def test_the_whole_program_tells_it(kind: str, inside: Strata, tiny: Packed, ids
     assert done.json("status.json")["exit_code"] == 4 and "out of memory" in done.json("status.json")["error"]
 
 
-@pytest.mark.parametrize(("owner", "name", "kind"), [(mmap, "mmap", "mmap"), (torch, "zeros", "torch"), (np, "memmap", "mmap")])
+@pytest.mark.parametrize(("owner", "name", "kind"), [(mmap, "mmap", "mmap"), (torch, "empty", "torch"), (np, "memmap", "mmap")])
 def test_a_refused_allocation_leaves_nothing(
     owner: Any, name: str, kind: str, tiny: Packed, prompt: NDArray[np.int64], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from strata_recipes.pack.reader import open_pack
 from tests.fuzz.damage import CUT, EDITS, Edit, damaged, refused_or_fine
 from tests.fuzz.targets import CHECKPOINT_FILES, PACK_FILES, Target, targets
 
-NAMES = ["gguf", "ids.npy", "ids.npz", "profile.npz", "profile pairs", "resolved.yaml"]
+NAMES = ["gguf", "ids.npy", "ids.npz", "profile.npz", "profile pairs", "profile model", "resolved.yaml"]
 NAMES += [f"hf {name}" for name in CHECKPOINT_FILES] + [f"pack {name}" for name in PACK_FILES]
 NESTED = ["pack pack.json", "pack tokenizer.json", "hf config.json", "hf model.safetensors.index.json", "resolved.yaml"]
 

@@ -83,7 +83,7 @@ def index_parts(tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Indexe
 def test_an_index(spans: tuple[int, ...], kept: int) -> None:
     """Keys in, queries, scores and the choice, whatever the rows of a call; of eight heads one likes each block, so that no score is 0."""
     x, q_norm, k_norm, indexer, rope = index_parts(30)
-    frequencies, tokens = rope._frequencies.numpy(), torch.from_numpy(x)
+    frequencies, tokens = rope.frequencies.numpy(), torch.from_numpy(x)
     none = empty_cells(KV_FORMATS["fp32"], 1, 0, 1, Places())
     state = AttentionState(none, none, torch.zeros(8, 20), torch.zeros(BLOCK, 20))
     pending, blocks, start = np.zeros((kept, 20), np.float32), np.zeros((8, 20), np.float32), 0
@@ -138,7 +138,7 @@ def test_attention(spans: tuple[int, ...], kv: str, limit: float) -> None:
     kept = [empty_cells(KV_FORMATS[kv], KV_HEADS, 32, DIM, Places()) for _ in range(2)]
     state = AttentionState(kept[0], kept[1], torch.zeros(8, 20), torch.zeros(BLOCK, 20))
     keys, values = (part.near.numpy().copy() for part in kept)
-    pending, blocks, start, frequencies = np.zeros((BLOCK, 20), np.float32), np.zeros((8, 20), np.float32), 0, rope._frequencies.numpy()
+    pending, blocks, start, frequencies = np.zeros((BLOCK, 20), np.float32), np.zeros((8, 20), np.float32), 0, rope.frequencies.numpy()
     for rows in spans:
         part, position = x[start : start + rows], np.array([start])
         want = layer(torch.from_numpy(part), state, start)

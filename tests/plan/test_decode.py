@@ -54,7 +54,7 @@ def test_what_the_real_model_keeps_by_hand() -> None:
     state, row = 36 * 48 * 128 * 128 * 4, 36 * 3 * 10_240 * 4 + 9 * 10_240 * 4 + 2 * 8 + 12 * 4 * 128 * 4
     assert parts[DRAFTS] == state + 4 * row
     written = 36 * (10_240 + 48 * 128 + 2 * 48) * 4
-    kept = 4 * 2560 * 4 + (2 * 2560 + 4) * 4 + 10 * (5 * 8 + 2 * 4)
+    kept = 4 * 2560 * 4 + (2 * 2560 + 4) * 4 + 10 * (8 * 8 + 2 * 4)
     assert parts[DRAFTED_ROWS] == 5 * (written + 248_320 * 4 + kept)
 
 

@@ -39,6 +39,7 @@ def test_the_seeds_settings_give_the_seeds_slots() -> None:
             "rows at the experts",
             "super-chunk's expert rows",
             "super-chunk's residual streams",
+            "reply buffers",
             "stage ring",
             "allocator's gaps",
             "expert slots",
