@@ -112,10 +112,3 @@ def experts_combine(y: Floats, weights: Floats, shared: Floats, shared_gate: Flo
     count = weights.shape[1]
     out[:] = reference_ops.moe_shared_init(shared, shared_gate)
     reference_ops.moe_scatter_add(y, weights, np.arange(len(y), dtype=np.int32).reshape(-1, count), out)
-
-
-def argmax_rows(logits: Floats, ids: Ints, nans: Ints) -> None:
-    """logits [R, V] -> each row's highest, the lowest id on ties; nans[0] += NaNs, which are never chosen (0 where all are)."""
-    bad = np.isnan(logits)
-    ids[:] = np.where(bad.all(1), 0, np.argmax(~bad & (logits == np.max(logits, 1, initial=-np.inf, where=~bad)[:, None]), 1))
-    nans[0] += bad.sum()

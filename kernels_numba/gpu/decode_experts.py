@@ -1,4 +1,4 @@
-"""What a token's routed experts need around their products, on the GPU: the choice and its weights, silu(gate) * up, the sum; the token.
+"""What a token's routed experts need around their products, on the GPU: the choice and its weights, silu(gate) * up, the sum.
 
 Knows no format and no tier: where an expert lies is an entry of a table. A row's bits depend on that row alone.
 """
@@ -11,11 +11,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import float32, int32, int64
+from numba import float32, int32
 
 from kernels_numba.device import Kernel, address, cuda, inline
 from kernels_numba.gpu.moe import silu
-from kernels_numba.gpu.route_topk import IDS, order_key
 from kernels_numba.ptx import (
     WORD,
     add,
@@ -40,10 +39,7 @@ from kernels_numba.ptx import (
 _WARP = 32
 _THREADS = 128
 _COMBINE_THREADS = 64  # a token's 2,560 sums are few: in small blocks they reach more multiprocessors
-_ARGMAX_THREADS = 1024
-_AHEAD = 8  # logits that a thread asks for at once
-_STRIDE = _AHEAD * _ARGMAX_THREADS
-_ZERO, _ONE, _LOWEST = np.float32(0), np.float32(1), np.float32(-math.inf)
+_ZERO, _ONE = np.float32(0), np.float32(1)
 _TAKEN, _NAN_RANK = np.int32(0), np.int32(1)
 
 
@@ -79,19 +75,6 @@ def experts_combine(y: Any, weights: Any, shared: Any, shared_gate: Any, out: An
                 address("shared", shared, "float32", (rows, width)), address("shared_gate", shared_gate, "float32", (rows,)),
                 address("out", out, "float32", (rows, width)))  # fmt: skip
     combine_kernel(count, width).launch(-(-rows * width // _COMBINE_THREADS), stream, *pointers, rows * width)
-
-
-def argmax_rows(logits: Any, ids: Any, nans: Any, stream: int = 0) -> None:
-    """logits float32 [R, V] -> ids int32 [R], each row's highest, the lowest id on ties. A NaN is never chosen: 0 where all are.
-
-    nans int32 [1]: the number of NaN logits is added.
-    """
-    rows, width = (int(size) for size in logits.shape)
-    if not 1 <= width <= IDS:
-        raise ValueError(f"rows of {width} logits: wanted 1 to {IDS}")
-    pointers = (address("logits", logits, "float32", (rows, width)), address("ids", ids, "int32", (rows,)),
-                address("nans", nans, "int32", (1,)))  # fmt: skip
-    argmax_kernel().launch(rows, stream, *pointers, width)
 
 
 @functools.cache
@@ -192,47 +175,3 @@ def combine_kernel(count: int, width: int) -> Kernel:
             store_float(out + i * 4, combined)
 
     return Kernel(combine_experts, "i64 i64 i64 i64 i64 i64", _COMBINE_THREADS)
-
-
-@functools.cache
-def argmax_kernel() -> Kernel:
-    """A block of threads a row. A thread goes from its last logit to its first, so that >= keeps the lowest id."""
-
-    def argmax_row(logits, ids, nans, width):  # type: ignore[no-untyped-def]
-        best = cuda.shared.array(_ARGMAX_THREADS, int64)  # one declaration a line: the simulator names arrays by line
-        bad = cuda.shared.array(_ARGMAX_THREADS, int32)
-        thread, row = np.int32(cuda.threadIdx.x), np.int64(cuda.blockIdx.x)
-        line = logits + row * width * 4
-        highest, place, missing = _LOWEST, np.int32(-1), np.int32(0)
-        values = cuda.local.array(_AHEAD, np.float32)
-        whole, last = np.int32(width // _STRIDE), np.int32(width - 1)
-        for j in range(_AHEAD - 1, -1, -1):  # the stretch that the row ends in; without a branch, so that all loads are under way at once
-            i = np.int32(whole * _STRIDE + j * _ARGMAX_THREADS + thread)
-            value, inside = load_float(line + np.int64(min(i, last)) * 4), i <= last
-            missing += np.int32(inside & (value != value))
-            better = inside & (value >= highest)
-            highest, place = (value if better else highest), (i if better else place)
-        for step in range(whole - 1, -1, -1):
-            first = step * _STRIDE + thread
-            for j in range(_AHEAD):
-                values[j] = load_float(line + (np.int64(first) + j * _ARGMAX_THREADS) * 4)
-            for j in range(_AHEAD - 1, -1, -1):
-                missing += np.int32(values[j] != values[j])
-                better, i = values[j] >= highest, np.int32(first + j * _ARGMAX_THREADS)
-                highest, place = (values[j] if better else highest), (i if better else place)
-        best[thread] = order_key(highest, place) if place >= 0 else np.int64(-1)
-        bad[thread] = missing
-        cuda.syncthreads()
-        half = _ARGMAX_THREADS // 2
-        while half > 0:
-            if thread < half:
-                best[thread] = max(best[thread], best[thread + half])
-                bad[thread] += bad[thread + half]
-            cuda.syncthreads()
-            half //= 2
-        if thread == 0:
-            store32(ids + row * 4, np.int32(IDS - (best[0] & IDS)))
-            if bad[0] > 0:
-                add_int(nans, bad[0])
-
-    return Kernel(argmax_row, "i64 i64 i64 i64", _ARGMAX_THREADS)

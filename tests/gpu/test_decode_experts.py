@@ -7,7 +7,7 @@ import pytest
 
 from kernels_numba import reference_decode
 from kernels_numba.device import SIMULATED, to_device, to_host
-from kernels_numba.gpu.decode_experts import argmax_rows, experts_combine, route_decode, silu_pair
+from kernels_numba.gpu.decode_experts import experts_combine, route_decode, silu_pair
 from tests.kernels.scores import EXPERTS, score_rows
 
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
@@ -66,25 +66,6 @@ def test_the_sum_of_the_experts(rows: int, width: int, count: int) -> None:
     truth = np.empty((rows, width), np.float32)
     reference_decode.experts_combine(y, weights, shared, gate, truth)
     assert np.allclose(to_host(out), truth, rtol=0, atol=1e-6 * (1 + count))
-
-
-@pytest.mark.parametrize("width", [1, 9000] if SIMULATED else [1, 31, 1024, 8191, 8192, 8193, 20_000, 248_320, 262_145])
-def test_the_highest_logit(width: int) -> None:
-    logits = np.random.default_rng(width).standard_normal((2 if SIMULATED else 8, width)).astype(np.float32)
-    logits[0, [width // 3, width - 1]] = 9  # a tie
-    logits[1, width // 2 :] = NAN
-    logits[1, width // 4] = 8
-    if not SIMULATED:
-        logits[2], logits[3], logits[4, :-1] = -INF, NAN, -INF
-        logits[5] = -0.0
-        logits[5, width // 2] = 0
-        logits[6, [0, width - 1]] = INF
-    ids, nans = to_device(np.full(len(logits), -7, np.int32)), to_device(np.array([5], np.int32))
-    argmax_rows(to_device(logits), ids, nans)
-    wanted, wanted_nans = np.empty(len(logits), np.int32), np.array([5], np.int32)
-    reference_decode.argmax_rows(logits, wanted, wanted_nans)
-    assert (to_host(ids) == wanted).all()
-    assert to_host(nans)[0] == wanted_nans[0]
 
 
 def route(scores: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:

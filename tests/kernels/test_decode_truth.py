@@ -84,12 +84,3 @@ def test_the_experts_sum() -> None:
     reference_decode.experts_combine(y, weights, shared, gate, out)
     want = wide(gate).sigmoid()[:, None] * wide(shared) + (wide(weights)[:, :, None] * wide(y).view(2, 3, 5)).sum(1)
     assert np.allclose(out, want, rtol=1e-5, atol=1e-6)
-
-
-def test_the_highest_logit_by_hand() -> None:
-    nan, inf = np.nan, np.inf
-    logits = np.array([[1, 3, 3, 2], [nan, -inf, -inf, nan], [nan, -1, nan, inf], [-0.0, 0.0, -1, -2], [nan] * 4], np.float32)
-    ids, nans = np.empty(5, np.int32), np.array([1], np.int32)
-    reference_decode.argmax_rows(logits, ids, nans)
-    assert ids.tolist() == [1, 1, 3, 0, 0]
-    assert nans[0] == 1 + 2 + 2 + 4
