@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from kernels_numba.device import Kernel, cuda
+from kernels_numba.fingerprint import fingerprint
 
 CAPABILITIES = ((8, 6), (8, 9), (9, 0), (12, 0))
 
@@ -18,6 +19,7 @@ def ptx(kernel: Kernel, capability: tuple[int, int]) -> str:
     from numba.cuda import dispatcher
 
     compile_ptx: Any = cuda.compile_ptx
+    assert fingerprint(kernel)  # of any kernel one can be made, so that its machine code is kept on disk
 
     with mock.patch.object(dispatcher, "get_current_device", lambda: SimpleNamespace(compute_capability=capability)):
         text, _ = compile_ptx(kernel.body, kernel.signature, cc=capability, launch_bounds=kernel.bounds)

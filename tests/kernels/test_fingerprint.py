@@ -1,0 +1,86 @@
+"""A kernel's hash changes with all that its machine code hangs on, and with nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernels_numba.ptx
+from kernels_numba.device import Kernel, inline
+from kernels_numba.fingerprint import fingerprint
+from kernels_numba.gpu.attention_part import part_kernel
+from kernels_numba.gpu.kv_store import store_kernel
+from kernels_numba.ptx import add as add_rounded
+from kernels_numba.ptx import fused, multiply, store_float
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP = 3
+
+
+def made(step: Any = 2, add: Callable[..., Any] | None = None, default: int = 1) -> Kernel:
+    def body(out: Any, count: int = default) -> None:
+        store_float(out, np.float32(step) if add is None else add(STEP, count))
+
+    return Kernel(body, "i64 i32", 32)
+
+
+def test_the_same_kernel_made_twice_has_one_hash() -> None:
+    assert fingerprint(made()) == fingerprint(made())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        made(3), made(2.0), made(np.float32(2)), made(np.arange(3)), made((2,)), made({2: 1}), made(default=2), made(add=max),
+        replace(made(), threads=64), replace(made(), parameters="i64 i64"), replace(made(), blocks_a_multiprocessor=2),
+    ],
+)  # fmt: skip
+def test_any_part_changes_it(other: Kernel) -> None:
+    assert fingerprint(other) != fingerprint(made())
+
+
+def test_a_device_functions_code_and_closure_and_an_intrinsics_count() -> None:
+    def adding(step: int) -> Any:
+        return inline(lambda a, b: a + b + step)
+
+    subtracting = inline(lambda a, b: a - b)
+    hashes = {fingerprint(made(add=one)) for one in (adding(1), adding(2), subtracting, fused, add_rounded, multiply)}
+    assert len(hashes) == 6
+    assert fingerprint(made(add=adding(1))) == fingerprint(made(add=adding(1)))
+
+
+def test_a_global_that_the_body_reads_counts() -> None:
+    code = "from tests.kernels import test_fingerprint as t; t.STEP = {}; " + HASHES.replace("HASHED", "t.made()")
+    told = [in_a_new_process(code.format(step)) for step in (3, 4, 3)]
+    assert told[0] == told[2] != told[1]
+
+
+def test_processes_agree_whatever_their_hash_seed() -> None:
+    kernels = "part_kernel(4, 128, 'int8', 16, True), store_kernel('q4_0', 128, False)"
+    code = "from kernels_numba.gpu.attention_part import part_kernel; from kernels_numba.gpu.kv_store import store_kernel; "
+    told = {in_a_new_process(code + HASHES.replace("HASHED", kernels), seed) for seed in ("1", "2")}
+    assert told == {fingerprint(part_kernel(4, 128, "int8", 16, True), store_kernel("q4_0", 128, False))}
+
+
+def test_what_cannot_be_told_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"a kernel reaches <object object at .*>, of which no fingerprint can be made"):
+        fingerprint(made(object()))
+    with pytest.raises(TypeError, match=r"module 'kernels_numba\.ptx'"):
+        fingerprint(kernels_numba.ptx)
+
+
+HASHES = "from kernels_numba.fingerprint import fingerprint; print(fingerprint(HASHED))"
+
+
+def in_a_new_process(code: str, seed: str = "0") -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
