@@ -112,3 +112,15 @@ def experts_combine(y: Floats, weights: Floats, shared: Floats, shared_gate: Flo
     count = weights.shape[1]
     out[:] = reference_ops.moe_shared_init(shared, shared_gate)
     reference_ops.moe_scatter_add(y, weights, np.arange(len(y), dtype=np.int32).reshape(-1, count), out)
+
+
+def gather_blobs(
+    addresses: Addresses, chosen: Ints | None, near: NDArray[np.uint8] | None, into: NDArray[np.uint8], found: Addresses, first: int,
+    num_bytes: int,
+) -> None:  # fmt: skip
+    """found[j] = addresses[j] where it is 0 or near[chosen[j]] is set; else into[j], with bytes [first, first + num_bytes) of that blob."""
+    for job, place in enumerate(addresses.tolist()):
+        here = place == 0 or (near is not None and chosen is not None and bool(near[chosen[job]]))
+        found[job] = place if here else into[job].ctypes.data
+        if not here:
+            into[job, first : first + num_bytes] = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(place + first))

@@ -10,9 +10,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from strata_recipes.engine.missed import Missed
 from strata_recipes.engine.token_inputs import TokenInputs
+from strata_recipes.model.gathered import Gathered
 from strata_recipes.model.token_layers import TokenLayers
 
 Part = Callable[[int], None]  # queues its work on the stream of that handle, which is torch's current one
@@ -59,11 +61,36 @@ class Captured:
             self._graph = graph
 
 
+class RoutedExperts:
+    """The products of a layer's chosen experts: where they are, or from room on the card to which page-locked ones are gathered first,
+    the down halves while the gate and up halves are multiplied."""
+
+    def __init__(self, layers: TokenLayers, gathered: Gathered | None, stream: torch.cuda.Stream) -> None:
+        self._layers, self._gathered = layers, gathered
+        self._stream, self._bus = stream, torch.cuda.Stream(stream.device)
+
+    def run(self, layer: int, addresses: Tensor, chosen: Tensor | None, stream: int) -> None:
+        """`chosen`: the ids at `addresses`; None where no one of them has a slot."""
+        layers, gathered = self._layers, self._gathered
+        if gathered is None:
+            layers.experts(layer, addresses, stream)
+            return
+        gathered.inputs(layer, addresses, chosen, stream)
+        with beside(self._stream, self._bus):
+            gathered.outputs(layer, addresses, chosen, self._bus.cuda_stream)
+        layers.expert_inputs(layer, gathered.addresses, stream)
+        self._stream.wait_stream(self._bus)
+        layers.expert_outputs(layer, gathered.addresses, stream)
+
+
 class WholeToken:
     """Every expert has an address: all layers are one graph."""
 
-    def __init__(self, layers: TokenLayers, inputs: TokenInputs, num_layers: int, stream: torch.cuda.Stream) -> None:
+    def __init__(
+        self, layers: TokenLayers, gathered: Gathered | None, inputs: TokenInputs, num_layers: int, stream: torch.cuda.Stream
+    ) -> None:
         self._layers, self._inputs, self._num_layers = layers, inputs, num_layers
+        self._routed = RoutedExperts(layers, gathered, stream)
         self._stream, self._side = stream, torch.cuda.Stream(stream.device)
         self._graph = Captured(stream)
 
@@ -82,7 +109,7 @@ class WholeToken:
             layers.route(layer, stream)
             with beside(self._stream, self._side):
                 layers.shared(layer, self._side.cuda_stream)
-            layers.experts(layer, layers.buffers["addresses"], stream)
+            self._routed.run(layer, layers.buffers["addresses"], layers.buffers["routed"][layer].view(-1), stream)
             self._stream.wait_stream(self._side)
             layers.combine(layer, stream)
         layers.logits(stream)
@@ -93,8 +120,12 @@ class WholeToken:
 class HalvesOfToken:
     """Some experts have no address: the host looks at each layer's choice, and fetches what is missing while the rest is computed."""
 
-    def __init__(self, layers: TokenLayers, inputs: TokenInputs, missed: Missed, num_layers: int, stream: torch.cuda.Stream) -> None:
+    def __init__(
+        self, layers: TokenLayers, gathered: Gathered | None, inputs: TokenInputs, missed: Missed, num_layers: int,
+        stream: torch.cuda.Stream,
+    ) -> None:  # fmt: skip
         self._layers, self._inputs, self._missed, self._stream = layers, inputs, missed, stream
+        self._routed = RoutedExperts(layers, gathered, stream)
         self._chosen = torch.cuda.Event()
         self._route, self._held, self._fetched = ([Captured(stream) for _ in range(num_layers)] for _ in range(3))
         self._end = Captured(stream)
@@ -129,11 +160,12 @@ class HalvesOfToken:
 
     def _computing(self, layer: int, stream: int) -> None:
         self._layers.shared(layer, stream)
-        self._layers.experts(layer, self._layers.buffers["addresses"], stream)
+        buffers = self._layers.buffers
+        self._routed.run(layer, buffers["addresses"], buffers["routed"][layer].view(-1), stream)
 
     def _catching_up(self, layer: int, stream: int) -> None:
         self._missed.send()
-        self._layers.experts(layer, self._missed.addresses, stream)
+        self._routed.run(layer, self._missed.addresses, None, stream)
 
     def _ending(self, stream: int) -> None:
         self._layers.combine(len(self._route) - 1, stream)

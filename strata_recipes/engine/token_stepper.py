@@ -15,6 +15,7 @@ from strata_recipes.engine.stepper import Logits
 from strata_recipes.engine.token_graph import HalvesOfToken, WholeToken
 from strata_recipes.engine.token_inputs import TokenInputs
 from strata_recipes.engine.walk import PhaseTimes
+from strata_recipes.model.gathered import Gathered, gather_room
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
@@ -40,6 +41,7 @@ class TokenStepper:
         self._stream = torch.cuda.Stream(model.device)
         self._stream.wait_stream(torch.cuda.current_stream(model.device))  # which made the state
         self._room = ReplyBuffers(model.geometry, most_rows, state.max_context, model.device)
+        self._gather_room = None if table.in_vram.all() else gather_room(index, most_rows, model.device)
         self._passes: dict[int, _Pass] = {}
         self._before = StateCopy(state) if most_rows > 1 else None
         self._last: list[int] = []
@@ -92,26 +94,32 @@ class TokenStepper:
         buffers = ReplyBuffers(g, rows, self._state.max_context, device, self._room.memory)
         with torch.cuda.stream(self._stream):
             layers = TokenLayers(self._ops, self._model, self._index, self._state, self._table.on_card, buffers)
-        self._passes[rows] = _Pass(layers, TokenInputs(self._model, buffers), self._tiers, self._table, self._stage, self._stream)
+        gathered = self._gathered(rows * g.top_k)
+        self._passes[rows] = _Pass(layers, gathered, TokenInputs(self._model, buffers), self._tiers, self._table, self._stage, self._stream)
         return self._passes[rows]
+
+    def _gathered(self, most: int) -> Gathered | None:
+        """None where kernels find every expert on the card."""
+        room = self._gather_room
+        return None if room is None else Gathered(self._ops, self._index.layers, self._table.near, room[:most])
 
 
 class _Pass:
     """One number of rows: its buffers, and the graphs that read them."""
 
     def __init__(
-        self, layers: TokenLayers, inputs: TokenInputs, tiers: ExpertTiers, table: AddressTable, stage: LockedBuffer | None,
-        stream: torch.cuda.Stream,
+        self, layers: TokenLayers, gathered: Gathered | None, inputs: TokenInputs, tiers: ExpertTiers, table: AddressTable,
+        stage: LockedBuffer | None, stream: torch.cuda.Stream,
     ) -> None:  # fmt: skip
         self.inputs = inputs
         self._tiers, self._table = tiers, table
         num_layers = inputs.routed.shape[0]
         self._graph: WholeToken | HalvesOfToken
         if stage is None:
-            self._graph = WholeToken(layers, inputs, num_layers, stream)
+            self._graph = WholeToken(layers, gathered, inputs, num_layers, stream)
         else:
             missed = Missed(tiers, table, layers.buffers["addresses"].shape[0], stage, layers.buffers["addresses"].device)
-            self._graph = HalvesOfToken(layers, inputs, missed, num_layers, stream)
+            self._graph = HalvesOfToken(layers, gathered, inputs, missed, num_layers, stream)
         self._stream = stream
 
     def run(self) -> None:

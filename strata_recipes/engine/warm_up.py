@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from strata_recipes.model.experts import Experts
+from strata_recipes.model.gathered import Gathered, gather_room
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
@@ -128,7 +129,9 @@ def _reply(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> Iterator[Cal
     state, blank = _small_state(model, g.index_block, cells_apart), _Blank(index.max_blob_bytes, device)
     table = torch.full((g.num_layers, g.num_experts), next(blank.blobs(0, [0]))[1].address, device=device)
     layers = TokenLayers(token_ops, model, index, state, table, ReplyBuffers(g, 1, g.index_block, device))
+    gathered = Gathered(token_ops, index.layers, torch.zeros_like(table, dtype=torch.uint8), gather_room(index, 1, device))
     yield layers.begin
+    yield partial(gathered.inputs, 0, table[0, : g.top_k].contiguous(), None, 0)
     for layer in range(g.num_layers):
         yield partial(layers.route, layer, 0)
         yield partial(layers.shared, layer, 0)

@@ -44,8 +44,8 @@ class TokenExperts:
         self._shared_down(b["shared_hidden"], b["shared"], stream)
         self._shared_gate(b["x"], b["shared_gate"], stream)
 
-    def run(self, addresses: Tensor, stream: int) -> None:
-        """Experts at `addresses` int64 [R * k]; where one is 0 its outputs stay as they were."""
+    def inputs(self, addresses: Tensor, stream: int) -> None:
+        """silu(gate) * up of the experts at `addresses` int64 [R * k]; where one is 0 its outputs stay as they were."""
         b, at = self._b, self._at
         if at.gate == at.up:
             self._multiply(b["x"], addresses, self._token_of, at.gate, 0, b["gate_up"][:, None], stream)
@@ -54,6 +54,10 @@ class TokenExperts:
             self._multiply(b["x"], addresses, self._token_of, at.gate, 0, b["gate"], stream)
             self._multiply(b["x"], addresses, self._token_of, at.up, at.gate_bytes, b["other"], stream)
             self._ops.silu_multiply(b["gate"][:, 0], b["other"][:, 0], b["hidden"], stream)
+
+    def outputs(self, addresses: Tensor, stream: int) -> None:
+        """Their down products, of that."""
+        b, at = self._b, self._at
         self._multiply(b["hidden"], addresses, self._own, at.down, at.gate_bytes + at.up_bytes, b["y"], stream)
 
     def combine(self, stream: int) -> None:

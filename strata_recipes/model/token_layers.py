@@ -59,7 +59,16 @@ class TokenLayers:
 
     def experts(self, layer: int, addresses: Tensor, stream: int) -> None:
         """The chosen experts that have an address [R * k]."""
-        self._layers[layer].experts.run(addresses, stream)
+        self.expert_inputs(layer, addresses, stream)
+        self.expert_outputs(layer, addresses, stream)
+
+    def expert_inputs(self, layer: int, addresses: Tensor, stream: int) -> None:
+        """Their gate and up halves."""
+        self._layers[layer].experts.inputs(addresses, stream)
+
+    def expert_outputs(self, layer: int, addresses: Tensor, stream: int) -> None:
+        """Their down halves, of these."""
+        self._layers[layer].experts.outputs(addresses, stream)
 
     def combine(self, layer: int, stream: int) -> None:
         """Their sum, to be injected by what comes next."""

@@ -219,8 +219,8 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
         return Fixed((), (embedding, dense, *state, buffers, at_experts, *kept, stage, *start_parts(pack, demand.start)))
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
-    reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context))
-    missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
+    missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))  # and as much on the card, where they are gathered
+    reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context) + missed.num_bytes)
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     on_call = Share(ON_CALL, layer_slab_bytes(pack) if demand.streamed else 0)
     far = far_kv_bytes(g, demand.kv_format, demand.context, demand.resident)

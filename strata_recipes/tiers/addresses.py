@@ -21,6 +21,7 @@ class AddressTable:
         self.host: NDArray[np.int64] = np.zeros((g.num_layers, g.num_experts), np.int64)
         self.in_vram: NDArray[np.bool_] = np.zeros(self.host.shape, np.bool_)
         self.on_card = torch.zeros(self.host.shape, dtype=torch.int64, device=device)
+        self.near = torch.zeros(self.host.shape, dtype=torch.uint8, device=device)  # in_vram, on the card
         self.refresh((*tiers.vram.pairs(), *tiers.ram.pairs()))
 
     @property
@@ -38,6 +39,7 @@ class AddressTable:
         for layer, expert in pairs:
             self.host[layer, expert], self.in_vram[layer, expert] = self._found(layer, expert)
         self.on_card.copy_(torch.from_numpy(self.host))
+        self.near.copy_(torch.from_numpy(self.in_vram))
 
     def _found(self, layer: int, expert: int) -> tuple[int, bool]:
         tiers = self._tiers

@@ -17,6 +17,7 @@ from kernels_numba.gpu.dense_matvec import dense_kernel
 from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
 from kernels_numba.gpu.float_products import float_cut
+from kernels_numba.gpu.gather_blobs import blobs_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
 from kernels_numba.gpu.hyper_connection import gate_kernel, inject_kernel, mix_kernel
@@ -132,6 +133,15 @@ def test_delta_chunks_copies_in_the_background_and_keeps_its_state_in_registers(
 def test_index_scores_multiply_8_by_8(capability: tuple[int, int]) -> None:
     text = ptx(scores_kernel(4, 128), capability)
     assert text.count("fma.rn.f32") >= 16 * text.count("ld.shared.v4") >= 64
+    assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_blobs_are_gathered_16_bytes_a_thread_and_all_asked_for_first(capability: tuple[int, int]) -> None:
+    text = ptx(blobs_kernel(), capability)
+    loads, stores = (re.compile(rf"{kind}\.global\S*\.v4") for kind in ("ld", "st"))
+    assert len(loads.findall(text)) == len(stores.findall(text)) == 4
+    assert max(one.start() for one in loads.finditer(text)) < min(one.start() for one in stores.finditer(text))
     assert ".local" not in text
 
 

@@ -18,6 +18,7 @@ from kernels_numba.formats import FORMATS
 from strata_recipes.engine.walk import Walk
 from strata_recipes.model.dense_slabs import ResidentDense
 from strata_recipes.model.experts import CpuExperts
+from strata_recipes.model.gathered import Gathered, gather_room
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.kv_cells import Cells
 from strata_recipes.model.qwen4_exp import Qwen4Exp
@@ -112,7 +113,7 @@ def plain_step(model: Qwen4Exp, pack: Pack, experts: InFile, state: SequenceStat
     return np.concatenate(rows)
 
 
-def small_step(model: Qwen4Exp, layers: TokenLayers, state: SequenceState, ids: list[int]) -> np.ndarray:
+def small_step(model: Qwen4Exp, layers: TokenLayers, state: SequenceState, ids: list[int], gathered: Gathered | None = None) -> np.ndarray:
     b, at = layers.buffers, state.num_tokens
     b["embedding"].copy_(model.embedding(np.array(ids)))
     b["position"][0] = at
@@ -125,7 +126,14 @@ def small_step(model: Qwen4Exp, layers: TokenLayers, state: SequenceState, ids: 
     for layer in range(model.geometry.num_layers):
         layers.route(layer, 0)
         layers.shared(layer, 0)
-        layers.experts(layer, b["addresses"], 0)
+        if gathered is None:
+            layers.experts(layer, b["addresses"], 0)
+        else:
+            chosen = b["routed"][layer].view(-1)
+            gathered.inputs(layer, b["addresses"], chosen, 0)
+            layers.expert_inputs(layer, gathered.addresses, 0)
+            gathered.outputs(layer, b["addresses"], chosen, 0)
+            layers.expert_outputs(layer, gathered.addresses, 0)
         layers.combine(layer, 0)
     layers.logits(0)
     assert not b["nans"].any()
@@ -152,3 +160,20 @@ def test_small_ops_give_the_models_logits_and_states(pack: Pack) -> None:
     for layer, delta in state.delta.items():
         assert distance(singly.delta[layer].delta.numpy(), delta.delta.numpy()) <= 1e-5
         assert distance(ours.delta[layer].delta.numpy(), delta.delta.numpy()) <= 1e-5
+
+
+def test_gathered_blobs_give_the_same_bits(pack: Pack) -> None:
+    """Every third expert has a slot, the others are copied first: never a byte of a blob before it was."""
+    model, stored_one, experts = Qwen4Exp(pack, "f32", "fp32", 512, 2), stored_model(pack), InFile(pack)
+    ids = (stored("tiny-q2_0", "long")["ids"][:6] % pack.index.geometry.vocab).tolist()
+    found = []
+    for gathers in (False, True):
+        state = model.new_state(256)
+        layers = TokenLayers(Truth(), stored_one, pack.index, state, experts.table, ReplyBuffers(model.geometry, 3, 256, model.device))
+        near = torch.zeros(experts.table.shape, dtype=torch.uint8)
+        near[:, ::3] = 1
+        room = gather_room(pack.index, 3, model.device).fill_(255)
+        gathered = Gathered(Truth(), pack.index.layers, near, room) if gathers else None
+        found.append([small_step(stored_one, layers, state, ids[at : at + 3], gathered) for at in (0, 3)])
+        assert (room == 255).all() != gathers
+    assert np.array_equal(*found)

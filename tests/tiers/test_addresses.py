@@ -34,6 +34,7 @@ def table(vram: dict[tuple[int, int], int], ram: dict[tuple[int, int], int]) -> 
 def test_what_a_kernel_cannot_read_has_none(place: int, found: int) -> None:
     at = table({(0, 0): 16}, {(0, 1): place})
     assert at.on_card.tolist() == at.host.tolist() == [[16, found]]
+    assert at.near.tolist() == [[1, 0]]
     assert at.whole == at.whole_wherever == bool(found)
 
 
