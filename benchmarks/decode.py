@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.runs import Run, run
 from strata_recipes.files.residency import drop_cached
@@ -29,6 +30,7 @@ FILE = (
 )  # fmt: skip
 LEARNED = "learned.npz"
 PEER_FILE = 4.7  # tokens/s of llama.cpp there, in the same kind of group
+ON_CARD = ("kernel", "gpu_memcpy", "gpu_memset")
 PEER_VRAM = "llama.cpp there: 91 to 97"
 
 
@@ -120,11 +122,13 @@ def profiled(work: Callable[[], object], tokens: int, token_s: float) -> list[st
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as kept:
+    with profile(activities=[ProfilerActivity.CUDA]) as kept, TemporaryDirectory() as folder:
         work()
         torch.cuda.synchronize()
-    on_card = (event for event in kept.events() if event.device_type is torch.autograd.DeviceType.CUDA)
-    spans = sorted((event.time_range.start, event.time_range.end, event.name) for event in on_card)
+        kept.stop()
+        kept.export_chrome_trace(str(Path(folder) / "trace.json"))
+        events = json.loads((Path(folder) / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    spans = sorted((event["ts"], event["ts"] + event["dur"], event["name"]) for event in events if event.get("cat") in ON_CARD)
     busy, reached = 0.0, 0.0
     for start, end, _ in spans:
         busy += max(0.0, end - max(start, reached))

@@ -42,15 +42,22 @@ class Extent:
 
 def extents(copies: Sequence[Copy], merge_bytes: int) -> list[Extent]:
     """The copies' ranges in file order at stored stride, touching ones merged up to `merge_bytes`: no byte is in two extents."""
-    found: list[Extent] = []
+    runs: list[list[Copy]] = []
+    first = end = 0  # of the last run
     for copy in sorted(copies, key=lambda copy: copy.offset):
         stop = -(-(copy.offset + copy.num_bytes) // ALIGNMENT) * ALIGNMENT
-        last = found[-1] if found else None
-        if last and last.offset + last.num_bytes == copy.offset and stop - last.offset <= merge_bytes:
-            found[-1] = Extent(last.offset, stop - last.offset, (*last.copies, copy))
+        if runs and end == copy.offset and stop - first <= merge_bytes:
+            runs[-1].append(copy)
         else:
-            found.append(Extent(copy.offset, stop - copy.offset, (copy,)))
-    return found
+            runs.append([copy])
+            first = copy.offset
+        end = stop
+    return [_extent(run) for run in runs]
+
+
+def _extent(run: Sequence[Copy]) -> Extent:
+    stop = -(-(run[-1].offset + run[-1].num_bytes) // ALIGNMENT) * ALIGNMENT
+    return Extent(run[0].offset, stop - run[0].offset, tuple(run))
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ def startup_schedule(
 
     def in_file_order(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """None is used before all are there, so heat decides which, not when: neighbours are then read together."""
-        return sorted(pairs, key=lambda pair: pack.offset(*pair))
+        return sorted(pairs, key=lambda pair: (pack.layers[pair[0]].offset, pair[1]))
 
     ram = order[vram_slots if ram_start is None else ram_start : vram_slots + ram_blobs]
     return StartupSchedule(copies(in_file_order(order[:vram_slots])), copies(in_file_order(ram)))
