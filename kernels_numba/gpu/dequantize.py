@@ -63,7 +63,7 @@ def dequantize_at(source: int, blocks: int, format_name: str, target: int, outpu
 
 @functools.cache
 def parts_kernel(format_name: str, output: str, planar: bool, alignment: int) -> Kernel:
-    """One thread a part of eight values; with a codebook, eight such in turn, and the book in shared memory."""
+    """One thread a part of eight values; with a codebook, several such in turn, and the book in shared memory."""
     use, store = decoder(format_name, planar, alignment), _store_part(output)
     load, values = use.load, use.values
     is_float, book_words = format_name in FLOATS, codebook_words(format_name)
@@ -90,7 +90,8 @@ def parts_kernel(format_name: str, output: str, planar: bool, alignment: int) ->
 
 def parts_a_thread(format_name: str) -> int:
     """How often a thread goes: enough to be worth the copy of a codebook."""
-    return 8 if codebook_words(format_name) else 1
+    words = codebook_words(format_name)
+    return 16 if words > 1024 else 8 if words else 1
 
 
 @functools.cache
