@@ -220,6 +220,8 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
+    gathered = max(0, missed.num_bytes - ring.num_bytes)  # on the card, where a reply gathers in the ring, and drafts beyond it
+    reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context) + gathered)
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     on_call = Share(ON_CALL, layer_slab_bytes(pack) if demand.streamed else 0)
     far = far_kv_bytes(g, demand.kv_format, demand.context, demand.resident)
@@ -230,21 +232,19 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE, small))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
     of_prompt = (buffers, *_some(*there, rows, Share(CROSSING, crossing)))
-    one_token = total(buffer_parts(g, 1, demand.context, 1, demand.device))
-    given_back = total(of_prompt) - one_token - missed.num_bytes  # of which a reply has room to gather on the card what it misses there
-    reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context) + (0 if demand.streamed else max(0, -given_back)))
-    weights = _dense_parts(pack, demand, given_back)
+    weights = _dense_parts(pack, demand, total(of_prompt))
     return Fixed((*weights, widened, *near, at_experts, *of_prompt, *_some(*drafts), reply, ring, gaps), of_ram)
 
 
-def _dense_parts(pack: PackIndex, demand: Demand, given_back: int) -> tuple[Share, ...]:
-    """All of it; or, streamed, what a prompt has of it, and what a reply needs beyond that and what a prompt gives back, less its own.
+def _dense_parts(pack: PackIndex, demand: Demand, prompt_bytes: int) -> tuple[Share, ...]:
+    """All of it; or, streamed, what a prompt has of it, and what a reply needs beyond that and the memory that a prompt gives back.
 
     So the parts sum to the larger of the two: a prompt with two layers' weights and all that it keeps, a reply with all weights.
     """
     if not demand.streamed:
         return (Share(DENSE, slab_bytes(pack)),)
-    beyond = slab_bytes(pack) - streaming_bytes(pack) - given_back
+    reply_bytes = total(buffer_parts(pack.geometry, 1, demand.context, 1, demand.device))
+    beyond = slab_bytes(pack) - streaming_bytes(pack) - max(0, prompt_bytes - reply_bytes)
     return (Share(DENSE, streaming_bytes(pack)), Share(AFTERWARDS, max(0, beyond)))
 
 

@@ -12,7 +12,7 @@ from strata_recipes.config.choices import Dense, Order, Residuals
 from strata_recipes.config.schema import Experts, Prefill
 from strata_recipes.decide import build_plan, decide
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
-from strata_recipes.plan.budget import AFTERWARDS, DENSE, MISSED, ON_CALL, Demand, buffer_parts, fixed_parts, total
+from strata_recipes.plan.budget import AFTERWARDS, DENSE, ON_CALL, Demand, buffer_parts, fixed_parts, total
 from strata_recipes.plan.dense import PART_ALIGNMENT, layer_slab_bytes, slab_bytes, slabs, streaming_bytes
 from strata_recipes.plan.plan import Plan
 from tests.plan.cases import index_of, machine, planned, small_config, small_index
@@ -62,8 +62,7 @@ def test_streamed_parts_are_the_larger_of_a_prompts_and_a_replys(tokens: int, re
     prompt = total(resident.vram) - slab_bytes(pack) + streaming_bytes(pack)
     no_prompt = dataclasses.replace(base, kept_tokens=0, residuals="vram")
     buffers = buffer_parts(pack.geometry, 512, 53_248, 1, "cuda"), buffer_parts(pack.geometry, 1, 53_248, 1, "cuda")
-    gathered = next(part.num_bytes for part in resident.ram if part.name == MISSED)  # on the card too, while a reply runs
-    reply = total(fixed_parts(pack, no_prompt).vram) - total(buffers[0]) + total(buffers[1]) + gathered
+    reply = total(fixed_parts(pack, no_prompt).vram) - total(buffers[0]) + total(buffers[1])
     assert total(streamed.vram) == max(prompt, reply)
     assert total(streamed.ram) == total(resident.ram) + layer_slab_bytes(pack)
 
