@@ -258,7 +258,7 @@ class Session:
     def _warming(self) -> WarmUp | None:
         if self._card is None:
             return None
-        warm = WarmUp(*self._ready(), self.pack.index, self._far_cells is not None)
+        warm = WarmUp(*self._ready(), self.pack.index, self._far_cells is not None, self.plan.decode.draft_tokens + 1)
         self._opened.callback(warm.close)
         return warm
 

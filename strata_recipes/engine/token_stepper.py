@@ -89,7 +89,7 @@ class TokenStepper:
 
     def _make(self, rows: int) -> _Pass:
         g, device = self._model.geometry, self._model.device
-        buffers = ReplyBuffers(g, rows, self._state.max_context, device, self._room.memory)
+        buffers = ReplyBuffers(g, rows, self._state.max_context, device, self._room)
         with torch.cuda.stream(self._stream):
             layers = TokenLayers(self._ops, self._model, self._index, self._state, self._table.on_card, buffers)
         self._passes[rows] = _Pass(layers, TokenInputs(self._model, buffers), self._tiers, self._table, self._stage, self._stream)
