@@ -16,7 +16,8 @@ from strata_recipes.tiers.lookup import ExpertTiers
 
 
 class CardReplies:
-    """Of one session. Closed before the tiers, after the card is idle."""
+    """Of one session. `refused`: why a card's kernels could not read missed experts, so that there are no graphs; None: they can.
+    Closed before the tiers, after the card is idle."""
 
     def __init__(self, plan: Plan, index: PackIndex, model: Qwen4Exp, tiers: ExpertTiers, locks: Locks, adapt: Adapting | None) -> None:
         self._adapt = adapt
@@ -26,13 +27,11 @@ class CardReplies:
         self._stage: LockedBuffer | None = None
         if not (self._table.whole if adapt is None else self._table.whole_wherever):  # once made, graphs of whole tokens stay
             self._stage = LockedBuffer(self._rows * index.geometry.top_k * max_stride(index), 4096, locks)
+        self.refused = None if self._stage is None else _out_of_reach(self._stage)
         self._made: tuple[SequenceState, TokenStepper] | None = None
 
-    def stepper(self, state: SequenceState) -> TokenStepper | None:
-        """For this sequence, with the graphs of the one before in the same memory. None where page-locked RAM was refused, which was told:
-        a kernel could not read there."""
-        if self._stage is not None and not self._stage.card_address:
-            return None
+    def stepper(self, state: SequenceState) -> TokenStepper:
+        """For this sequence, with the graphs of the one before in the same memory; where nothing was `refused`."""
         if self._made is None or self._made[0] is not state:
             made = TokenStepper(token_ops, self._model, self._index, self._tiers, self._table, state, self._rows, self._stage, self._adapt)
             self._made = state, made
@@ -46,3 +45,9 @@ class CardReplies:
         self.let_go()
         if self._stage is not None:
             self._stage.close()
+
+
+def _out_of_reach(stage: LockedBuffer) -> str | None:
+    if stage.card_address:
+        return None
+    return f"the card reaches none of the {stage.bytes.size:,} bytes of RAM for experts that no memory holds, which were to be page-locked"

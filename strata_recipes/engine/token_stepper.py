@@ -30,6 +30,8 @@ class TokenStepper:
     """A Stepper (engine/stepper.py) on a card. `stage`: page-locked room for the experts that one layer's rows may miss, or None where
     every expert has an address."""
 
+    fallback: str | None = None
+
     def __init__(
         self, ops: Any, model: Qwen4Exp, index: PackIndex, tiers: ExpertTiers, table: AddressTable, state: SequenceState, most_rows: int,
         stage: LockedBuffer | None, adapt: Adapting | None = None,
