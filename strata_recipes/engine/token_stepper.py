@@ -17,7 +17,7 @@ from strata_recipes.engine.token_inputs import TokenInputs
 from strata_recipes.engine.walk import PhaseTimes
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
-from strata_recipes.model.reply_buffers import ReplyBuffers
+from strata_recipes.model.reply_buffers import ReplyBuffers, host_memory
 from strata_recipes.model.state_copy import StateCopy
 from strata_recipes.model.token_layers import TokenLayers
 from strata_recipes.pack.index import PackIndex
@@ -42,6 +42,7 @@ class TokenStepper:
         self._stream = torch.cuda.Stream(model.device)
         self._stream.wait_stream(torch.cuda.current_stream(model.device))  # which made the state
         self._room = ReplyBuffers(model.geometry, most_rows, state.max_context, model.device)
+        self._ends = host_memory(model.geometry, most_rows, model.device)
         self._passes: dict[int, _Pass] = {}
         self._before = StateCopy(state) if most_rows > 1 else None
         self._last: list[int] = []
@@ -94,7 +95,9 @@ class TokenStepper:
         buffers = ReplyBuffers(g, rows, self._state.max_context, device, self._room)
         with torch.cuda.stream(self._stream):
             layers = TokenLayers(self._ops, self._model, self._index, self._state, self._table.on_card, buffers)
-        self._passes[rows] = _Pass(layers, TokenInputs(self._model, buffers), self._tiers, self._table, self._stage, self._stream)
+        self._passes[rows] = _Pass(
+            layers, TokenInputs(self._model, buffers, self._ends), self._tiers, self._table, self._stage, self._stream
+        )
         return self._passes[rows]
 
 

@@ -12,6 +12,7 @@ from strata_recipes.pack.index import Geometry
 ALIGNMENT = 256
 KEYS_AT_ONCE = 32  # of a row's keys that one block of threads reads
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # by name: numpy dtype, shape
+BOTH_SIDES = ("embedding", "position", "logits", "nans", "routed")  # and the n-grams' rows: what goes up for a pass, or comes down
 
 
 def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
@@ -56,6 +57,17 @@ def partial_values(g: Geometry, rows: int, context: int) -> int:
 def reply_bytes(g: Geometry, rows: int, context: int) -> int:
     """All of them, one after the other."""
     return sum(_rounded(num_bytes(*shape)) for shape in reply_shapes(g, rows, context).values())
+
+
+def host_shapes(g: Geometry, rows: int) -> Shapes:
+    """The host's ends of the copies up and down."""
+    names = (*BOTH_SIDES, *(f"ngram_{layer}" for layer in g.ngram_layers))
+    return {name: shape for name, shape in reply_shapes(g, rows, 1).items() if name in names}
+
+
+def host_bytes(g: Geometry, rows: int) -> int:
+    """All of them in one piece of page-locked memory, which torch takes in powers of two; passes of fewer rows lie in the same."""
+    return 1 << (sum(_rounded(num_bytes(*shape)) for shape in host_shapes(g, rows).values()) - 1).bit_length()
 
 
 def num_bytes(dtype: str, shape: tuple[int, ...]) -> int:
