@@ -15,6 +15,7 @@ from torch import Tensor
 
 from strata_recipes.model.experts import Experts
 from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.kv_cells import HostPart
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
 from strata_recipes.model.token_layers import TokenLayers
@@ -110,8 +111,10 @@ class WarmUp:
 
 
 def _small_state(model: Qwen4Exp, context: int, cells_apart: bool) -> SequenceState:
-    host = partial(torch.empty, dtype=torch.uint8, pin_memory=cells_apart)
-    return model.new_state(context, 1 if cells_apart else None, host, shared=True)
+    def pinned(num_bytes: int) -> HostPart:
+        return HostPart(torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True))
+
+    return model.new_state(context, 1 if cells_apart else None, pinned, shared=True)
 
 
 def _mixers(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> list[Callable[[], object]]:
