@@ -3,6 +3,7 @@
 A *cell* is the key or the value of one token and kv head: `dim` values. Kernels reach cells through the functions of `kv_cells` alone.
 An array's dtype names its format: float32 or float16 [K, context, D]; int8, or uint8 for q4_0, [K, context, bytes of a cell].
 Where an array is wanted, anything with two of them will do: the first cells in `near`, the others in `far`, which is in page-locked RAM.
+Its `far_address`, unless there is none or it is None, says where the device finds these: not every system has them where the host does.
 """
 
 # mypy: no-check-untyped-defs
@@ -72,6 +73,8 @@ def cell_array(name: str, array: Any, heads: int, dim: int) -> CellArray:
     width, others = form.cell_bytes(dim) if form.group else dim, 0 if far is None else int(far.shape[1])
     at = address(name, near, kv_type, (heads, resident, width))
     beyond = 0 if far is None else locked_address(f"{name} beyond {resident}", far, kv_type, (heads, others, width))
+    if beyond and getattr(array, "far_address", None) is not None:
+        beyond = int(array.far_address)
     alignment = math.gcd(16, form.cell_bytes(dim))
     if at % alignment or beyond % alignment:
         raise ValueError(f"{name} must start at a multiple of {alignment} bytes")

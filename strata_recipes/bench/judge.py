@@ -54,6 +54,9 @@ def fell_back(asked: Mapping[str, Any], plan: Mapping[str, Any], metrics: Mappin
     reason = at(metrics, "startup.fallback")
     if reason:
         yield f"the start fell back to {at(metrics, 'startup.strategy')} ({reason})"
+    refused = at(metrics, "decode.fallback")
+    if refused:
+        yield f"the reply fell back to single visits ({refused})"
     for key, planned, done in _ASKED:
         wish = at(asked, key)
         if wish in (None, "auto"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from kernels_numba.gpu import token_ops
 from strata_recipes.engine.adapt import Adapting
 from strata_recipes.engine.token_stepper import TokenStepper
+from strata_recipes.model.gathered import gather_room
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.pack.index import PackIndex
@@ -16,9 +19,13 @@ from strata_recipes.tiers.lookup import ExpertTiers
 
 
 class CardReplies:
-    """Of one session. Closed before the tiers, after the card is idle."""
+    """Of one session. `refused`: why a card's kernels could not read missed experts, so that there are no graphs; None: they can.
+    Closed before the tiers, after the card is idle."""
 
-    def __init__(self, plan: Plan, index: PackIndex, model: Qwen4Exp, tiers: ExpertTiers, locks: Locks, adapt: Adapting | None) -> None:
+    def __init__(
+        self, plan: Plan, index: PackIndex, model: Qwen4Exp, tiers: ExpertTiers, locks: Locks, idle: Tensor, adapt: Adapting | None
+    ) -> None:
+        """`idle`: memory of the card that nothing uses during a reply."""
         self._adapt = adapt
         self._model, self._index, self._tiers = model, index, tiers
         self._table = AddressTable(tiers, model.device)
@@ -26,16 +33,19 @@ class CardReplies:
         self._stage: LockedBuffer | None = None
         if not (self._table.whole if adapt is None else self._table.whole_wherever):  # once made, graphs of whole tokens stay
             self._stage = LockedBuffer(self._rows * index.geometry.top_k * max_stride(index), 4096, locks)
+        self._gather = None if self._table.in_vram.all() else gather_room(index, self._rows, idle)
+        self.refused = None if self._stage is None else _out_of_reach(self._stage)
         self._made: tuple[SequenceState, TokenStepper] | None = None
 
-    def stepper(self, state: SequenceState) -> TokenStepper | None:
-        """For this sequence, with the graphs of the one before in the same memory. None where page-locked RAM was refused, which was told:
-        a kernel could not read there."""
-        if self._stage is not None and not self._stage.card_address:
-            return None
+    def stepper(self, state: SequenceState) -> TokenStepper:
+        """For this sequence, with the graphs of the one before in the same memory; where nothing was `refused`."""
         if self._made is None or self._made[0] is not state:
-            made = TokenStepper(token_ops, self._model, self._index, self._tiers, self._table, state, self._rows, self._stage, self._adapt)
-            self._made = state, made
+            self._made = (
+                state,
+                TokenStepper(
+                    token_ops, self._model, self._index, self._tiers, self._table, state, self._rows, self._stage, self._gather, self._adapt
+                ),
+            )
         return self._made[1]
 
     def let_go(self) -> None:
@@ -46,3 +56,9 @@ class CardReplies:
         self.let_go()
         if self._stage is not None:
             self._stage.close()
+
+
+def _out_of_reach(stage: LockedBuffer) -> str | None:
+    if stage.card_address:
+        return None
+    return f"the card reaches none of the {stage.bytes.size:,} bytes of RAM for experts that no memory holds, which were to be page-locked"

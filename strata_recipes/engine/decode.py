@@ -13,6 +13,8 @@ from enum import Enum
 from strata_recipes.engine.adapt import Adapting
 from strata_recipes.engine.drafts import Drafter, NoDrafts
 from strata_recipes.engine.stepper import Logits, Stepper
+from strata_recipes.engine.walk import PhaseTimes
+from strata_recipes.tiers.lookup import TierCounters
 
 
 class Stop(Enum):
@@ -39,6 +41,8 @@ class DecodeFigures:
     tokens: int
     seconds: float
     tokens_per_s: float | None  # of the tokens after the first; None where there are none
+    wait_s: float | None  # beside `seconds`: from the first token until a second one could be computed; None: there was to be no second
+    fallback: str | None  # why passes were not computed as planned
     vram_hits: int
     ram_hits: int
     file_hits: int
@@ -87,7 +91,7 @@ class _Reply:
 
 
 def decode(
-    stepper: Stepper,
+    make: Callable[[], Stepper],
     logits: Logits,
     sample: Callable[[Logits], int],
     limits: Limits,
@@ -98,11 +102,11 @@ def decode(
 ) -> DecodeResult:
     """Continues a sequence from `logits` [vocab]; `on_token` is told each token once, as it is chosen, `adapt` how far it came.
 
+    The first token comes of these logits: what reads on is made after it, with all that has to be waited for.
     `sample` is asked for the same rows in the same order whatever is drafted, so that a seeded draw gives the same tokens too.
     """
     reply, guesses = _Reply(limits), NoDrafts() if drafter is None else drafter
     began = time.perf_counter()
-    stepper.take_counters()
 
     def choose(row: Logits) -> int:
         token = sample(row)
@@ -113,8 +117,10 @@ def decode(
 
     if reply.stop is None:
         choose(logits)
+    stepper, wait_s = _ready(make) if reply.stop is None else (None, None)
     while (stop := reply.stop) is None:
         drafted = _drafted(guesses, reply)
+        assert stepper is not None, "it was made as the reply was to go on"
         rows = stepper.step([reply.tokens[-1], *drafted])
         right = _verified(rows, drafted, choose)
         if drafted:
@@ -123,7 +129,16 @@ def decode(
             adapt.token_done()
         reply.steps, reply.drafted, reply.accepted = reply.steps + 1, reply.drafted + len(drafted), reply.accepted + right
     moved = None if adapt is None else adapt.take_figures()
-    return DecodeResult(tuple(reply.tokens), stop, _figures(reply, time.perf_counter() - began, stepper, moved))
+    seconds = time.perf_counter() - began - (wait_s or 0.0)
+    return DecodeResult(tuple(reply.tokens), stop, _figures(reply, seconds, wait_s, stepper, moved))
+
+
+def _ready(make: Callable[[], Stepper]) -> tuple[Stepper, float]:
+    """With nothing counted yet, and the seconds that it took."""
+    began = time.perf_counter()
+    stepper = make()
+    stepper.take_counters()
+    return stepper, time.perf_counter() - began
 
 
 def _drafted(guesses: Drafter, reply: _Reply) -> list[int]:
@@ -142,12 +157,17 @@ def _verified(rows: Logits, drafted: Sequence[int], choose: Callable[[Logits], i
     return len(drafted)
 
 
-def _figures(reply: _Reply, seconds: float, stepper: Stepper, moved: tuple[int, float] | None) -> DecodeFigures:
-    counters, times, num_tokens = stepper.take_counters(), stepper.times(), len(reply.tokens)
+def _figures(
+    reply: _Reply, seconds: float, wait_s: float | None, stepper: Stepper | None, moved: tuple[int, float] | None
+) -> DecodeFigures:
+    counters, times = (TierCounters(), PhaseTimes()) if stepper is None else (stepper.take_counters(), stepper.times())
+    num_tokens = len(reply.tokens)
     return DecodeFigures(
         tokens=num_tokens,
         seconds=seconds,
         tokens_per_s=(num_tokens - 1) / seconds if num_tokens > 1 else None,  # the first token came with the prompt
+        wait_s=wait_s,
+        fallback=None if stepper is None else stepper.fallback,
         vram_hits=counters.vram_hits,
         ram_hits=counters.ram_hits,
         file_hits=counters.file_hits,

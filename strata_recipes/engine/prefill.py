@@ -87,12 +87,11 @@ def prefill(
     ring: bool = False,
     kept: MakeKept = lambda start, stop: StreamsInPlace(),
     on_routed: OnRouted | None = None,
-    before_reply: Callable[[], None] = lambda: None,
 ) -> PrefillResult:
     """One prompt into an empty sequence. `on_chunk(tokens done, of all)` follows each span, `cancelled` is asked before each visit.
 
     `ring`: the plan counts a card's ring, through which all blobs that no slot holds pass. `kept`: makes the place of a super-chunk's
-    residual streams. `before_reply`: returns when nothing but the model holds its dense weights, which then go where a reply wants them.
+    residual streams.
     """
     before, began, passes, rows = process_use(), time.perf_counter(), 0, []
     model.prompt_starts()
@@ -114,10 +113,6 @@ def prefill(
                 rows.append(walk.logits((start, stop), every=keep is Keep.all, last=stop == ids.size))
                 on_chunk(stop, ids.size)
         seconds, read_bytes = time.perf_counter() - began, path.read_bytes()
-    before_reply()
-    began = time.perf_counter()
-    model.reply_starts()
-    seconds += time.perf_counter() - began
     drive_bytes = since(process_use().drive_bytes, before.drive_bytes)
     figures = _figures(plan, ids.size, seconds, tiers, walk, passes, drive_bytes, read_bytes, ring)
     logits = None if keep is Keep.none else np.concatenate(rows)

@@ -135,9 +135,8 @@ class Session:
         model, experts = self._ready()
         tiers = self.started.tiers
         tiers.check()
-        replies = self._replies if self.plan.prefill.dense == "streamed" else None  # what holds weights that move
-        if replies is not None:
-            replies.let_go()
+        if self._replies is not None and self.plan.prefill.dense == "streamed":
+            self._replies.let_go()
         state = self._new_state(model)
         ring = self.plan.vram.part(RING) > 0
         with self._memory():
@@ -154,7 +153,6 @@ class Session:
                 ring=ring,
                 kept=self._kept,
                 on_routed=on_routed,
-                before_reply=(lambda: None) if replies is None else replies.wait,
             )
         self._state, self._last, self._ids = state, result.last, tokens
         return result
@@ -171,8 +169,9 @@ class Session:
         eos = self.pack.eos_token_ids if plan.decode.stop_at_eos else ()
         limits = Limits(wanted, plan.kv.max_context - state.num_tokens, eos)
         drafter = drafter_for(plan.decode, self._ids, min(wanted, limits.room))
+        make = partial(self._replies.stepper, state)
         with self._memory():
-            return decode(self._replies.stepper(state), last, self._sample, limits, drafter=drafter, adapt=self._adapt, on_token=on_token)
+            return decode(make, last, self._sample, limits, drafter=drafter, adapt=self._adapt, on_token=on_token)
 
     def learned(self) -> NDArray[np.int64] | None:
         """How often the replies' tokens chose each expert so far, [layers, experts]; None where the plan has nothing counted."""
@@ -258,7 +257,7 @@ class Session:
     def _warming(self) -> WarmUp | None:
         if self._card is None:
             return None
-        warm = WarmUp(*self._ready(), self.pack.index, self._far_cells is not None)
+        warm = WarmUp(*self._ready(), self.pack.index, self._far_cells is not None, self.plan.decode.draft_tokens + 1)
         self._opened.callback(warm.close)
         return warm
 

@@ -29,11 +29,15 @@ Logits = NDArray[np.float32]
 class Stepper(Protocol):
     """One sequence, its prompt read."""
 
+    @property
+    def fallback(self) -> str | None:
+        """Why it is not the one that was planned; None: it is."""
+
     def step(self, tokens: Sequence[int]) -> Logits:
         """Reads R tokens, 1 to MOST_ROWS, in one pass at the sequence's end; the state moves on by R.
 
-        -> logits [R, vocab]: row r is what follows tokens[r], the same bits as R steps of one token each would give. Valid until the
-        next step. The caller checked that the context holds them.
+        -> logits [R, vocab]: row r is what follows tokens[r], the same bits as R steps of one token each would give. Valid until
+        keep_only or the next step. The caller checked that the context holds them.
         """
 
     def keep_only(self, num_tokens: int) -> None:
@@ -69,8 +73,10 @@ class WalkStepper:
         state: SequenceState,
         snapshots: Snapshots | None = None,
         blobs: Blobs | None = None,
+        fallback: str | None = None,
     ) -> None:
-        """`blobs`: what stands before the tiers, and counts what it is asked for."""
+        """`blobs`: what stands before the tiers, and counts what it is asked for. `fallback`: why it stands in for a card's graphs."""
+        self.fallback = fallback
         self._model = model
         self._experts = experts
         self._tiers = tiers

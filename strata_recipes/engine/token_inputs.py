@@ -10,19 +10,19 @@ from torch import Tensor
 from strata_recipes.errors import ModelError
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
-from strata_recipes.model.reply_buffers import ReplyBuffers
+from strata_recipes.model.reply_buffers import ReplyBuffers, host_ends
 
 _RESULTS = ("logits", "nans", "routed")
 
 
 class TokenInputs:
-    """The host's side of a set of buffers."""
+    """The host's side of a set of buffers, in `memory` that other sets may share: what a pass left there lasts until another begins."""
 
-    def __init__(self, model: Qwen4Exp, buffers: ReplyBuffers) -> None:
+    def __init__(self, model: Qwen4Exp, buffers: ReplyBuffers, memory: Tensor) -> None:
         self._model, self._b = model, buffers
-        tables = [f"ngram_{layer}" for layer in model.geometry.ngram_layers]
-        self._inputs = {name: _beside(buffers[name]) for name in ("embedding", "position", *tables)}
-        self._results = {name: _beside(buffers[name]) for name in _RESULTS}
+        ends = host_ends(model.geometry, buffers.rows, memory)
+        self._inputs = {name: here for name, here in ends.items() if name not in _RESULTS}
+        self._results = {name: ends[name] for name in _RESULTS}
 
     def put(self, tokens: NDArray[np.int64], state: SequenceState) -> None:
         """Looks up what the host keeps of these tokens, and moves the state's count and the n-grams' history on."""
@@ -66,7 +66,3 @@ class TokenInputs:
                 f"{count} of the scores that routers gave at token {first} are NaN: "
                 "check the model's files with experts.verify=true, or use compute=f32"
             )
-
-
-def _beside(on_card: Tensor) -> Tensor:
-    return torch.zeros(on_card.shape, dtype=on_card.dtype, pin_memory=on_card.device.type == "cuda")

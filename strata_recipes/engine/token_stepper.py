@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from strata_recipes.engine.adapt import Adapting
 from strata_recipes.engine.missed import Missed
@@ -15,10 +16,10 @@ from strata_recipes.engine.stepper import Logits
 from strata_recipes.engine.token_graph import HalvesOfToken, WholeToken
 from strata_recipes.engine.token_inputs import TokenInputs
 from strata_recipes.engine.walk import PhaseTimes
-from strata_recipes.model.gathered import Gathered, gather_room
+from strata_recipes.model.gathered import Gathered
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
-from strata_recipes.model.reply_buffers import ReplyBuffers
+from strata_recipes.model.reply_buffers import ReplyBuffers, host_memory
 from strata_recipes.model.state_copy import StateCopy
 from strata_recipes.model.token_layers import TokenLayers
 from strata_recipes.pack.index import PackIndex
@@ -29,19 +30,21 @@ from strata_recipes.tiers.lookup import ExpertTiers, TierCounters
 
 class TokenStepper:
     """A Stepper (engine/stepper.py) on a card. `stage`: page-locked room for the experts that one layer's rows may miss, or None where
-    every expert has an address."""
+    every expert has an address. `gather`: room on the card for a layer's choice, or None where every expert has a slot."""
+
+    fallback: str | None = None
 
     def __init__(
         self, ops: Any, model: Qwen4Exp, index: PackIndex, tiers: ExpertTiers, table: AddressTable, state: SequenceState, most_rows: int,
-        stage: LockedBuffer | None, adapt: Adapting | None = None,
+        stage: LockedBuffer | None, gather: Tensor | None, adapt: Adapting | None = None,
     ) -> None:  # fmt: skip
         self._adapt = adapt
         self._ops, self._model, self._index, self._tiers, self._table, self._state = ops, model, index, tiers, table, state
-        self._stage = stage
+        self._stage, self._gather = stage, gather
         self._stream = torch.cuda.Stream(model.device)
         self._stream.wait_stream(torch.cuda.current_stream(model.device))  # which made the state
         self._room = ReplyBuffers(model.geometry, most_rows, state.max_context, model.device)
-        self._gather_room = None if table.in_vram.all() else gather_room(index, most_rows, model.device)
+        self._ends = host_memory(model.geometry, most_rows, model.device)
         self._passes: dict[int, _Pass] = {}
         self._before = StateCopy(state) if most_rows > 1 else None
         self._last: list[int] = []
@@ -91,17 +94,14 @@ class TokenStepper:
 
     def _make(self, rows: int) -> _Pass:
         g, device = self._model.geometry, self._model.device
-        buffers = ReplyBuffers(g, rows, self._state.max_context, device, self._room.memory)
+        buffers = ReplyBuffers(g, rows, self._state.max_context, device, self._room)
         with torch.cuda.stream(self._stream):
             layers = TokenLayers(self._ops, self._model, self._index, self._state, self._table.on_card, buffers)
-        gathered = self._gathered(rows * g.top_k)
-        self._passes[rows] = _Pass(layers, gathered, TokenInputs(self._model, buffers), self._tiers, self._table, self._stage, self._stream)
+        room = self._gather
+        gathered = None if room is None else Gathered(self._ops, self._index.layers, self._table.near, room[: rows * g.top_k])
+        inputs = TokenInputs(self._model, buffers, self._ends)
+        self._passes[rows] = _Pass(layers, gathered, inputs, self._tiers, self._table, self._stage, self._stream)
         return self._passes[rows]
-
-    def _gathered(self, most: int) -> Gathered | None:
-        """None where kernels find every expert on the card."""
-        room = self._gather_room
-        return None if room is None else Gathered(self._ops, self._index.layers, self._table.near, room[:most])
 
 
 class _Pass:

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from strata_recipes.model.experts import Experts
-from strata_recipes.model.gathered import Gathered, gather_room
+from strata_recipes.model.gathered import Gathered
 from strata_recipes.model.kv_cache import SequenceState
+from strata_recipes.model.kv_cells import HostPart
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.model.reply_buffers import ReplyBuffers
 from strata_recipes.model.token_layers import TokenLayers
 from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.budget import max_stride
 from strata_recipes.tiers.cuda_slots import Slot
 
 WAIT_S = 0.2  # a wait without end cannot be interrupted on every system
@@ -52,8 +54,10 @@ class WarmUp:
     """A thread of its own, first through a prompt's kernels, then through a reply's. `wait` returns when a prompt can be read, `wait_all`
     when all is compiled; both raise what it raised. `close` ends it after the kernel at work."""
 
-    def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex, cells_apart: bool) -> None:
+    def __init__(self, model: Qwen4Exp, experts: Experts, index: PackIndex, cells_apart: bool, most_rows: int) -> None:
+        """`most_rows`: of a reply's passes. `cells_apart`: some keys and values lie in RAM."""
         self._work = model, experts, index
+        self._most_rows = most_rows
         self._prompt = threading.Event()
         self._cells_apart = cells_apart
         self._error: BaseException | None = None
@@ -93,7 +97,7 @@ class WarmUp:
             self._do((*_mixers(*self._work[::2], self._cells_apart), *_experts(*self._work)))
             self.seconds = time.perf_counter() - began
             self._prompt.set()
-            self._do(_reply(*self._work[::2], self._cells_apart))
+            self._do(_reply(*self._work[::2], self._cells_apart, self._most_rows))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits for it
             self._error = error
         finally:
@@ -109,8 +113,10 @@ class WarmUp:
 
 
 def _small_state(model: Qwen4Exp, context: int, cells_apart: bool) -> SequenceState:
-    host = partial(torch.empty, dtype=torch.uint8, pin_memory=cells_apart)
-    return model.new_state(context, 1 if cells_apart else None, host, shared=True)
+    def pinned(num_bytes: int) -> HostPart:
+        return HostPart(torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True))
+
+    return model.new_state(context, 1 if cells_apart else None, pinned, shared=True)
 
 
 def _mixers(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> list[Callable[[], object]]:
@@ -121,18 +127,26 @@ def _mixers(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> list[Callab
     return [*layers, partial(model.logits, streams[-1:]), model.warm_up_selection]
 
 
-def _reply(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> Iterator[Callable[[], object]]:
-    """A layer after the other, on buffers and a state of its own."""
+def _reply(model: Qwen4Exp, index: PackIndex, cells_apart: bool, most_rows: int) -> Iterator[Callable[[], object]]:
+    """A layer after the other, on buffers and a state of its own; with each number of rows that drafts can ask for, since how work is cut
+    may hang on it: nothing is left to be compiled in the middle of a reply."""
     from kernels_numba.gpu import token_ops
 
-    g, device = index.geometry, model.device
-    state, blank = _small_state(model, g.index_block, cells_apart), _Blank(index.max_blob_bytes, device)
+    g, device, context = index.geometry, model.device, max(most_rows, index.geometry.index_block)
+    state, blank = _small_state(model, context, cells_apart), _Blank(index.max_blob_bytes, device)
     table = torch.full((g.num_layers, g.num_experts), next(blank.blobs(0, [0]))[1].address, device=device)
-    layers = TokenLayers(token_ops, model, index, state, table, ReplyBuffers(g, 1, g.index_block, device))
-    gathered = Gathered(token_ops, index.layers, torch.zeros_like(table, dtype=torch.uint8), gather_room(index, 1, device))
+    one = torch.empty(1, max_stride(index), dtype=torch.uint8, device=device)
+    gathered = Gathered(token_ops, index.layers, torch.zeros_like(table, dtype=torch.uint8), one)
+    yield partial(gathered.inputs, 0, table[0, :1].contiguous(), None, 0)
+    room = ReplyBuffers(g, most_rows, context, device)
+    for rows in range(1, most_rows + 1):
+        buffers = ReplyBuffers(g, rows, context, device, room)
+        yield from _token(TokenLayers(token_ops, model, index, state, table, buffers), g.num_layers)
+
+
+def _token(layers: TokenLayers, num_layers: int) -> Iterator[Callable[[], object]]:
     yield layers.begin
-    yield partial(gathered.inputs, 0, table[0, : g.top_k].contiguous(), None, 0)
-    for layer in range(g.num_layers):
+    for layer in range(num_layers):
         yield partial(layers.route, layer, 0)
         yield partial(layers.shared, layer, 0)
         yield partial(layers.experts, layer, layers.buffers["addresses"], 0)

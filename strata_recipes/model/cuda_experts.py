@@ -27,7 +27,10 @@ Arrived = Sequence[tuple[int, int]]  # (expert, address on the card), ascending;
 
 
 class Ring(Protocol):
-    """Brings blobs to the card."""
+    """Brings blobs to the card, through memory of its own."""
+
+    @property
+    def memory(self) -> Tensor: ...
 
     def groups(self, layer: int, experts: Sequence[int], blobs: Blobs) -> Iterator[Arrived]: ...
 
@@ -53,6 +56,11 @@ class CudaExperts:
         self._ring = ring
         self._hidden = torch.empty(most_rows, g.expert_width, dtype=HALVES.get(compute, torch.float32), device=device)
         self._results = torch.empty(most_rows, g.hidden, device=device)
+
+    @property
+    def idle_memory(self) -> Tensor:
+        """uint8, on the card: what no prompt uses while none is read."""
+        return self._ring.memory
 
     @torch.no_grad()
     def __call__(self, out: Routed, layer: int, blobs: Blobs, first: int = 0) -> None:

@@ -13,9 +13,12 @@ from strata_recipes.plan.budget import max_stride
 ALIGNMENT = 16  # of what goes up at once
 
 
-def gather_room(index: PackIndex, rows: int, device: torch.device) -> Tensor:
-    """uint8 [R * k, stride]: what steps of up to `rows` rows choose of a layer."""
-    return torch.empty(rows * index.geometry.top_k, max_stride(index), dtype=torch.uint8, device=device)
+def gather_room(index: PackIndex, rows: int, idle: Tensor) -> Tensor:
+    """uint8 [R * k, stride]: what steps of up to `rows` rows choose of a layer, in `idle` memory of the card if that is enough."""
+    shape = rows * index.geometry.top_k, max_stride(index)
+    size = shape[0] * shape[1]
+    memory = idle if size <= idle.numel() else torch.empty(size, dtype=torch.uint8, device=idle.device)
+    return memory[:size].view(shape)
 
 
 class Gathered:

@@ -17,9 +17,19 @@ from kernels_numba.kv_formats import KV_FORMATS, KvFormat
 from strata_recipes.errors import ConfigError
 
 Take = Callable[..., Tensor]  # (shape, dtype=) -> an array
-Host = Callable[[int], Tensor]  # bytes -> a uint8 tensor of them, on the CPU
 _FLOATS = {"fp32": torch.float32, "fp16": torch.float16}
 _TYPES = {**_FLOATS, "int8": torch.int8, "q4_0": torch.uint8}  # the type of an array of cells, which tells kernels its format
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """RAM for cells: uint8, and where a card's kernels find it. None: where the host does."""
+
+    bytes: Tensor
+    card_address: int | None = None
+
+
+Host = Callable[[int], HostPart]  # of so many bytes
 
 
 def kv_format(name: str) -> KvFormat:
@@ -37,6 +47,7 @@ class Cells:
     dim: int
     near: Tensor  # [K, tokens, D] of a float format, or [K, tokens, cell bytes]: the first tokens'
     far: Tensor | None = None  # the others', in RAM; for a card it is page-locked
+    far_address: int | None = None  # where a card finds these; None: where the host does
 
     @property
     def num_bytes(self) -> int:
@@ -83,9 +94,9 @@ class Cells:
         return self.far
 
 
-def host_bytes(num_bytes: int) -> Tensor:
+def host_bytes(num_bytes: int) -> HostPart:
     """Memory for cells that a CPU reads."""
-    return torch.empty(num_bytes, dtype=torch.uint8)
+    return HostPart(torch.empty(num_bytes, dtype=torch.uint8))
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,8 @@ def empty_cells(form: KvFormat, heads: int, context: int, dim: int, places: Plac
     if resident == context:
         return Cells(form, dim, near)
     shape = heads, context - resident, width
-    return Cells(form, dim, near, places.host(math.prod(shape) * kind.itemsize).view(kind).view(shape))
+    far = places.host(math.prod(shape) * kind.itemsize)
+    return Cells(form, dim, near, far.bytes.view(kind).view(shape), far.card_address)
 
 
 def rotate(x: Tensor, form: KvFormat) -> Tensor:

@@ -56,13 +56,14 @@ class Projection:
         self.num_outs = first
 
     def __call__(self, x: Tensor, out: Tensor, stream: int) -> None:
-        """x [R, K] -> out [R, num_outs]."""
+        """x [R, K] -> out [R, num_outs], both with room for the buffers' product rows."""
+        whole = self._buffers.for_product
         coded = self._coded(x, stream) if self._eight_bit else None
         for stack, first in self._launches:
             if coded and stack.format_name not in PLAIN:
-                self._ops.dense_matvec_q8(*coded, stack, out, first, stream)
+                self._ops.dense_matvec_q8(*(whole(part) for part in coded), stack, whole(out), first, stream)
             else:
-                self._ops.dense_matvec(x, stack, out, first, stream)
+                self._ops.dense_matvec(whole(x), stack, whole(out), first, stream)
 
     def _coded(self, x: Tensor, stream: int) -> tuple[Tensor, Tensor] | None:
         """x as 8-bit rows; None where its width has no whole groups of 32: those matrices take float32 rows."""

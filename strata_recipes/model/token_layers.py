@@ -132,7 +132,7 @@ class _Layer:
         self._ops.hyper_inject_norm(b["streams"], b["block"], b["strengths"], self._first._norm, self._first._eps, b["normed"], stream)
         b["block"].zero_()
         rows = b[f"ngram_{self._layer}"]
-        projected = torch.empty(rows.shape[0], self._ngram_input.num_outs, device=rows.device)
+        projected = torch.empty(b.product_rows, self._ngram_input.num_outs, device=rows.device)
         self._ngram_input(rows, projected, stream)
         for row in range(b.rows):  # one by one: torch's sums depend on how many rows there are
             one = slice(row, row + 1)

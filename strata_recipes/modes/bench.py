@@ -146,6 +146,6 @@ def _numbers(part: dict[str, Any], prefix: str) -> list[str]:
     for name, value in part.items():
         if isinstance(value, dict):
             found += _numbers(value, f"{prefix}{name}.") if name != "emulated" else []
-        elif f"{prefix}{name}" not in ("startup.strategy", "startup.fallback", "prefill.order"):
+        elif f"{prefix}{name}" not in ("startup.strategy", "startup.fallback", "prefill.order", "decode.fallback"):
             found.append(f"{prefix}{name}")
     return found

@@ -13,7 +13,7 @@ from strata_recipes.pack.index import Geometry, PackIndex
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
 from strata_recipes.plan.dense import layer_slab_bytes, slab_bytes, streaming_bytes
 from strata_recipes.plan.plan import Share
-from strata_recipes.plan.reply_rows import reply_bytes
+from strata_recipes.plan.reply_rows import host_bytes, reply_bytes
 
 F32_BYTES = 4
 ROUNDED_BYTES = {"f32": 0, "bf16": 2, "f16": 2, "q8": 4}  # of an operand beside the float32 it was rounded from
@@ -41,6 +41,7 @@ RING_SLOTS = 16  # blobs on the card on their way: one half is computed from whi
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
 EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "streams on their way"
 REPLY, MISSED = "reply buffers", "missed experts"  # on a card: what a step computes in; experts of the file that it reads in place
+REPLY_ENDS = "reply's inputs and results"  # in RAM, of each copy up and down
 GAPS = "allocator's gaps"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
 DRAFTS, DRAFTED_ROWS, HISTORY = "state to take drafts back to", "drafted rows", "ids to draft from"
@@ -220,13 +221,14 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     ring = Share(RING, RING_SLOTS * pack.max_blob_bytes)
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
-    gathered = max(0, missed.num_bytes - ring.num_bytes)  # on the card, where a reply gathers in the ring, and drafts beyond it
+    gathered = missed.num_bytes if missed.num_bytes > ring.num_bytes else 0  # on the card, where a reply gathers in the ring if it can
     reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context) + gathered)
+    ends = Share(REPLY_ENDS, host_bytes(g, demand.draft_tokens + 1))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     on_call = Share(ON_CALL, layer_slab_bytes(pack) if demand.streamed else 0)
     far = far_kv_bytes(g, demand.kv_format, demand.context, demand.resident)
     near = tuple(Share(part.name, part.num_bytes - far) if part.name == KV else part for part in state)
-    of_ram = (embedding, *_some(on_call, Share(KV, far), *here, history, exchange), stage, missed, *start_parts(pack, demand.start))
+    of_ram = (embedding, *_some(on_call, Share(KV, far), *here, history, exchange), stage, missed, ends, *start_parts(pack, demand.start))
     small = pack.dense_bytes // 16
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, small))
     gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE, small))

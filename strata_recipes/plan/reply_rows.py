@@ -6,12 +6,30 @@ They are made once and stay where they are, as a captured graph holds their addr
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from strata_recipes.pack.index import Geometry
 
 ALIGNMENT = 256
 KEYS_AT_ONCE = 32  # of a row's keys that one block of threads reads
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # by name: numpy dtype, shape
+BOTH_SIDES = ("embedding", "position", "logits", "nans", "routed")  # and the n-grams' rows: what goes up for a pass, or comes down
+
+MOST_CHOSEN, MOST_HEADS, MOST_DIM, MOST_TAPS = 32, 16, 256, 8  # that a reply's kernels are built for
+
+
+def reply_faults(g: Geometry) -> Iterator[str]:
+    """What no reply's kernels on a card can do. A prompt's could: it has other ways there."""
+    limits = [("experts a token", g.top_k, MOST_CHOSEN, 1)]
+    if g.attention_layers:
+        limits += [("values a head", g.head_dim, MOST_DIM, 8), ("query heads a kv head", g.query_heads // g.kv_heads, MOST_HEADS, 1)]
+        limits += [("values an index head", g.indexer_dim, MOST_DIM, 8), ("index heads", g.indexer_heads, MOST_HEADS, 1)]
+    if len(g.attention_layers) < g.num_layers:
+        limits += [("values a head of a delta net", g.gdn_head_dim, MOST_DIM, 4), ("taps of a delta net", g.gdn_conv, MOST_TAPS, 1)]
+    for what, size, most, whole in limits:
+        if size > most or size % whole:
+            wanted = f"at most {most}" if whole == 1 else f"a multiple of {whole} to {most}"
+            yield f"the model has {size} {what}, a card's kernels for replies take {wanted}: use compute.device=cpu"
 
 
 def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
@@ -56,6 +74,17 @@ def partial_values(g: Geometry, rows: int, context: int) -> int:
 def reply_bytes(g: Geometry, rows: int, context: int) -> int:
     """All of them, one after the other."""
     return sum(_rounded(num_bytes(*shape)) for shape in reply_shapes(g, rows, context).values())
+
+
+def host_shapes(g: Geometry, rows: int) -> Shapes:
+    """The host's ends of the copies up and down."""
+    names = (*BOTH_SIDES, *(f"ngram_{layer}" for layer in g.ngram_layers))
+    return {name: shape for name, shape in reply_shapes(g, rows, 1).items() if name in names}
+
+
+def host_bytes(g: Geometry, rows: int) -> int:
+    """All of them in one piece of page-locked memory, which torch takes in powers of two; passes of fewer rows lie in the same."""
+    return 1 << (sum(_rounded(num_bytes(*shape)) for shape in host_shapes(g, rows).values()) - 1).bit_length()
 
 
 def num_bytes(dtype: str, shape: tuple[int, ...]) -> int:

@@ -21,7 +21,9 @@ from strata_recipes.config.schema import Adapt, Config, Prefill
 from strata_recipes.errors import ConfigError
 from strata_recipes.machine.facts import Machine
 from strata_recipes.pack.index import PackIndex
+from strata_recipes.plan.compute import runs_on
 from strata_recipes.plan.decode import draft_faults
+from strata_recipes.plan.reply_rows import reply_faults
 from strata_recipes.plan.workload import stated_sources
 from strata_recipes.units import gib
 
@@ -120,6 +122,8 @@ def _contradictions(config: Config, machine: Machine, pack: PackIndex) -> Iterat
         yield f"workload.template=chat does not go with workload.{won}, which is token ids already: use template=none"
     if config.compute.device is Device.cuda and machine.gpu is None:
         yield f"compute.device=cuda wants a GPU, {machine.name} has none: use compute.device=cpu"
+    if runs_on(config.compute, machine) == "cuda":
+        yield from reply_faults(pack.geometry)
     if config.compute.arithmetic is Arithmetic.bf16 and machine.gpu is not None and _version(machine.gpu.capability) < (8, 0):
         yield f"compute.arithmetic=bf16 wants compute capability 8.0, {machine.gpu.name} has {machine.gpu.capability}: use f16"
 

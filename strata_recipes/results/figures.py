@@ -21,7 +21,7 @@ class Figure:
 
 def figures(plan: Plan, metrics: Metrics) -> list[Figure]:
     """Plan, start-up, prompt, decode; a figure that was not taken is left out."""
-    return [*_planned(plan), *_startup(metrics), *_prompt(plan, metrics), *_decode(metrics)]
+    return [*_planned(plan), *_startup(metrics), *_prompt(plan, metrics), *_decode(plan, metrics)]
 
 
 def emulation(emulated: EmulatedMetrics) -> str | None:
@@ -94,8 +94,9 @@ def _from_file(read: PrefillMetrics) -> str | None:
     return gib(read.expert_bytes_read) + (f" ({told})" if told else "")
 
 
-def _decode(metrics: Metrics) -> list[Figure]:
+def _decode(plan: Plan, metrics: Metrics) -> list[Figure]:
     made = metrics.decode
+    waited = None if made.wait_s is None or plan.compute.runs_on == "cpu" else _seconds(made.wait_s)
     pace = _pace(made.tokens, made.seconds, made.tokens_per_s)
     hits = _hits((made.vram_hits, made.ram_hits, made.file_hits))
     moved = None if made.swaps is None else f"{made.swaps:,}" + ("" if made.swap_s is None else f" in {_seconds(made.swap_s)}")
@@ -103,6 +104,8 @@ def _decode(metrics: Metrics) -> list[Figure]:
         "decode",
         [
             ("written", pace),
+            ("waited after the first token", waited),
+            ("fell back to single visits", made.fallback),
             ("expert look-ups", hits),
             ("drafts", _drafts(made.drafted, made.accepted)),
             ("experts moved into slots", moved),

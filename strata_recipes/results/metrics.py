@@ -73,6 +73,8 @@ class DecodeMetrics:
     accepted: int | None = None  # of those, tokens of the reply
     swaps: int | None = None  # experts that took another's slot while the reply was written; None where they stay in place
     swap_s: float | None = None  # of `seconds`
+    wait_s: float | None = None  # beside `seconds`: after the first token, for a card's kernels and memory; None: there was no second
+    fallback: str | None = None  # why passes were not computed as planned
 
 
 @dataclass(frozen=True)

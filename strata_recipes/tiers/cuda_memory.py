@@ -64,7 +64,7 @@ class Locks:
                 self._refused = True
                 self._note(
                     f"the driver refuses to page-lock {num_bytes} bytes beside {self.locked_bytes} that are locked (CUDA error {code}): "
-                    "copies from there are pageable and slower, results are the same; raise the limit of locked memory (ulimit -l)"
+                    "copies from there are pageable, slower and of the same bits; raise the limit of locked memory (ulimit -l)"
                 )
 
 

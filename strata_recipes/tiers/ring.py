@@ -30,7 +30,7 @@ class Ring:
     def __init__(self, num_slots: int, slot_bytes: int, device: torch.device, stays: Callable[[int, int], bool]) -> None:
         self._half = num_slots // 2
         self._slot_bytes = -(-slot_bytes // ALIGNMENT) * ALIGNMENT
-        self._memory = torch.empty(num_slots * self._slot_bytes, dtype=torch.uint8, device=device)
+        self.memory = torch.empty(num_slots * self._slot_bytes, dtype=torch.uint8, device=device)
         self._stays = stays
         self._stream = torch.cuda.Stream(device)
         self._used = [torch.cuda.Event(), torch.cuda.Event()]  # by half: what was computed from it is done
@@ -61,7 +61,7 @@ class Ring:
 
     def close(self) -> None:
         self._stream.synchronize()
-        self._memory = self._memory[:0].clone()
+        self.memory = self.memory[:0].clone()
 
     def _hand_over(self, group: Arrived, staged: int) -> Iterator[Arrived]:
         """The group once its copies are ordered before the kernels; then this half is theirs until they are done."""
@@ -74,4 +74,4 @@ class Ring:
 
     def _place(self, number: int, num_bytes: int) -> torch.Tensor:
         start = (self._side * self._half + number) * self._slot_bytes
-        return self._memory[start : start + num_bytes]
+        return self.memory[start : start + num_bytes]

@@ -58,6 +58,7 @@ def test_a_run_that_ended_badly(changes: dict[str, Any], mark: Mark, why: str) -
     [
         ({"startup": {"strategy": "mapped", "fallback": "EINVAL"}}, "the start fell back to mapped (EINVAL)"),
         ({"startup": {"strategy": "mapped", "fallback": None}}, "startup.strategy=unbuffered was asked, mapped was done"),
+        ({"decode": {"fallback": "not locked"}}, "the reply fell back to single visits (not locked)"),
         ({"experts": {"vram_slots": 10, "ram_blobs": 18}}, "20 ram_blobs were planned, 18 were had"),
         ({"experts": {"vram_slots": 7, "ram_blobs": 20}}, "10 vram_slots were planned, 7 were had"),
     ],

@@ -75,7 +75,7 @@ def test_whatever_is_guessed_the_reply_and_the_state_are_those_of_plain_decode(m
 
     def written(drafter: Any, stepper: WalkStepper) -> Any:
         told: list[int] = []
-        result = decode(stepper, first, best, Limits(40, 60, ()), drafter=drafter, on_token=told.append)
+        result = decode(lambda: stepper, first, best, Limits(40, 60, ()), drafter=drafter, on_token=told.append)
         assert tuple(told) == result.tokens
         return result
 

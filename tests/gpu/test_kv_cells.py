@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numba import float32
@@ -11,6 +13,7 @@ from kernels_numba.device import Kernel, address, cuda, to_device, to_host
 from kernels_numba.gpu.kv_cells import kv_cache, kv_cells
 from kernels_numba.kv_formats import KV_OF_TYPE
 from kernels_numba.ptx import load_float, store_float
+from tests.gpu.split_cells import split
 
 CASES = [(kv_type, dim) for kv_type in KV_OF_TYPE for dim in (8, 24, 96, 256)]
 
@@ -40,6 +43,17 @@ def test_other_types_places_and_widths_are_refused() -> None:
         kv_cache(keys, to_device(np.zeros((2, 5, 8), np.float16)), 2, 8)
     with pytest.raises(ValueError, match="cells of 12 values: wanted a multiple of 8"):
         kv_cells("fp32", 12)
+
+
+@pytest.mark.parametrize("far_address", [None, 1 << 44])
+def test_cells_beyond_are_where_the_device_finds_them(far_address: int | None) -> None:
+    """Their host's address is it where none is told; one that cells do not begin at is refused."""
+    cells = [split(np.zeros((2, 5, 8), np.float32), 3) for _ in range(2)]
+    told = [SimpleNamespace(near=part.near, far=part.far, far_address=far_address) for part in cells]
+    cache = kv_cache(*told, 2, 8)
+    assert (cache.far_keys, cache.far_values) == tuple(far_address or part.far.ctypes.data for part in cells)
+    with pytest.raises(ValueError, match="keys must start at a multiple of 16 bytes"):
+        kv_cache(SimpleNamespace(near=cells[0].near, far=cells[0].far, far_address=(1 << 44) + 4), told[1], 2, 8)
 
 
 def store_kernel(kv_format: str, dim: int) -> Kernel:

@@ -211,7 +211,7 @@ def test_slots_and_ram_hold_the_packs_bytes(packs: Packs, strategy: str) -> None
         assert checksum == int(pack.checksums[layer, expert]), (layer, expert)
 
 
-def test_a_refused_lock_copies_pageable_with_one_warning(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_lock_copies_pageable_with_one_warning_and_another_of_replies(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     pack, notes = packs("tiny-q2_0"), []
@@ -233,7 +233,8 @@ def test_a_refused_lock_copies_pageable_with_one_warning(packs: Packs, monkeypat
         assert result.logits is not None
         found = result.logits, session.generate().tokens
     assert found[0].tobytes() == wanted[0].tobytes() and found[1] == wanted[1]
-    assert [note for note in notes if "page-lock" in note] == notes and len(notes) == 1
+    assert [note for note in notes if "page-lock" in note] == notes and len(notes) == 2
+    assert "replies are computed visit by visit" in notes[1]
 
 
 def test_a_card_with_less_than_promised_leaves_the_last_slots_to_the_file(packs: Packs, monkeypatch: pytest.MonkeyPatch) -> None:

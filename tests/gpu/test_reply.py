@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kernels_numba.gpu.dense_matvec import dense_kernel
+from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
+from kernels_numba.gpu.matvec import matvec_kernel
+from kernels_numba.gpu.matvec_q8 import matvec_q8_kernel
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.stepper import WalkStepper
 from strata_recipes.engine.token_stepper import TokenStepper
@@ -107,3 +111,23 @@ def test_rows_together_have_the_bits_of_rows_alone(packs: Packs, name: str, mode
         rows += [*range(at, at + len(step)), *(range(at + 2, at + len(step)) if len(step) > 1 else ())]
         at += len(step)
     assert again.tobytes() == alone[rows].tobytes()
+
+
+@pytest.mark.parametrize("arithmetic", ["f32", "q8"])
+def test_no_kernel_is_made_in_the_middle_of_a_reply(packs: Packs, arithmetic: str) -> None:
+    """Those that depend on how many rows there are: with every number that a pass may have, nothing is left to be compiled."""
+    makers: list[Any] = [dense_kernel, dense_q8_kernel, matvec_kernel, matvec_q8_kernel]
+    for maker in makers:
+        maker.cache_clear()
+    pack = packs("tiny-mixed")
+    plan = on_card(pack, READ + 20, 60, draft="suffix", draft_tokens=7, arithmetic=arithmetic, **MODES[3])
+    with Session(plan, pack) as session:
+        session.prompt(IDS[:READ] % pack.index.geometry.vocab)
+        assert session._state is not None and session._replies is not None
+        stepper = session._replies.stepper(session._state)
+        made = [maker.cache_info().misses for maker in makers]
+        for rows in range(1, 9):
+            stepper.step([1] * rows)
+            if rows > 1:
+                stepper.keep_only(rows - 1)
+    assert [maker.cache_info().misses for maker in makers] == made and sum(made) > 0

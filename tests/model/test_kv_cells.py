@@ -8,7 +8,7 @@ import torch
 
 from kernels_numba import reference_kv
 from kernels_numba.kv_formats import KV_FORMATS
-from strata_recipes.model.kv_cells import Places, decode, empty_cells, encode, rotate
+from strata_recipes.model.kv_cells import HostPart, Places, decode, empty_cells, encode, rotate
 from tests.kernels.rows import kv_rows
 
 DIMS = [1, 24, 32, 33, 64, 72, 96, 128, 256, 768]
@@ -58,6 +58,16 @@ def test_a_tokens_cells_do_not_depend_on_what_is_written_with_them(name: str) ->
     assert torch.equal(whole.gather(tokens), whole.first(54)[:, tokens])
     wanted = reference_kv.decode(reference_kv.encode(rows.numpy(), name), 96, name)
     assert np.array_equal(whole.first(54)[:, 4:].numpy(), wanted.transpose(1, 0, 2))
+
+
+def test_cells_know_where_a_card_finds_those_in_ram() -> None:
+    """Each array from its own part of the RAM."""
+    parts = [HostPart(torch.empty(3 * 50 * 40 * 4, dtype=torch.uint8), address) for address in (1 << 40, None)]
+    given = iter(parts)
+    found = [empty_cells(KV_FORMATS["fp32"], 3, 60, 40, Places(resident=10, host=lambda num_bytes: next(given))) for _ in range(2)]
+    assert [cells.far_address for cells in found] == [1 << 40, None]
+    assert [cells.far.data_ptr() for cells in found if cells.far is not None] == [part.bytes.data_ptr() for part in parts]
+    assert empty_cells(KV_FORMATS["fp32"], 3, 60, 40, Places()).far_address is None
 
 
 @pytest.mark.parametrize("resident", [1, 3, 31, 32, 33, 59])

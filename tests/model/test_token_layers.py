@@ -172,7 +172,7 @@ def test_gathered_blobs_give_the_same_bits(pack: Pack) -> None:
         layers = TokenLayers(Truth(), stored_one, pack.index, state, experts.table, ReplyBuffers(model.geometry, 3, 256, model.device))
         near = torch.zeros(experts.table.shape, dtype=torch.uint8)
         near[:, ::3] = 1
-        room = gather_room(pack.index, 3, model.device).fill_(255)
+        room = gather_room(pack.index, 3, torch.empty(0, dtype=torch.uint8)).fill_(255)
         gathered = Gathered(Truth(), pack.index.layers, near, room) if gathers else None
         found.append([small_step(stored_one, layers, state, ids[at : at + 3], gathered) for at in (0, 3)])
         assert (room == 255).all() != gathers

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.config.choices import Arithmetic, Dense, Draft, EmulateRam, ExpertsMode, FileIo, Order, Residuals, Sampler, Template
+from strata_recipes.config.choices import (
+    Arithmetic,
+    Dense,
+    Device,
+    Draft,
+    EmulateRam,
+    ExpertsMode,
+    FileIo,
+    Order,
+    Residuals,
+    Sampler,
+    Template,
+)
 from strata_recipes.config.schema import Compute, Config, Decode, Emulate, Experts, Message, Model, Prefill, Workload
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
@@ -43,6 +55,19 @@ def plan(config: Config, tokens: int = 100, **facts: Any) -> Plan:
 def test_refused(groups: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
         plan(dataclasses.replace(small_config(), **groups))
+
+
+def test_a_model_that_no_reply_on_a_card_can_be_computed_of_is_refused_there() -> None:
+    """All that is wrong at once; nothing is where the CPU computes."""
+    pack, config = small_index(num_experts=64, top_k=33, head_dim=12), small_config(compute=Compute(device=Device.cuda))
+    with pytest.raises(ConfigError) as raised:
+        build_plan(config, machine(), pack, 100)
+    assert raised.value.faults == (
+        "the model has 33 experts a token, a card's kernels for replies take at most 32: use compute.device=cpu",
+        "the model has 12 values a head, a card's kernels for replies take a multiple of 8 to 256: use compute.device=cpu",
+    )
+    on_cpu = build_plan(small_config(compute=Compute(device=Device.cpu)), machine(), pack, 100)
+    assert on_cpu.compute.runs_on == "cpu" and plan(config).compute.runs_on == "cuda"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from typing import Any
 
 from rich.console import Console
 
@@ -55,6 +56,17 @@ def test_drafts_are_told_where_there_were_any(plan, metrics):
 
     assert told(drafted=40, accepted=25) == "25 of 40 guessed tokens were right (62.5%)"
     assert told(drafted=0, accepted=0) is None and told() is None
+
+
+def test_what_a_card_waited_for_and_could_not_do_is_told(plan, metrics):
+    def told(runs_on: str, **counts: Any) -> dict[str, str]:
+        on, made = replace(plan, compute=replace(plan.compute, runs_on=runs_on)), DecodeMetrics(tokens=9, **counts)
+        return {figure.name: figure.value for figure in figures(on, replace(metrics, decode=made)) if figure.part == "decode"}
+
+    assert told("cuda", wait_s=3.25, fallback="not locked") == {
+        "written": "9 tokens", "waited after the first token": "3.2 s", "fell back to single visits": "not locked"
+    }  # fmt: skip
+    assert told("cpu", wait_s=3.25).keys() == told("cuda").keys() == {"written"}
 
 
 def test_the_last_table_says_where_the_results_lie_and_what_is_emulated(plan, metrics):

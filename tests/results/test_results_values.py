@@ -31,7 +31,7 @@ experts.vram_slots experts.ram_blobs experts.file_blobs
 prefill.order prefill.tokens prefill.seconds prefill.tokens_per_s prefill.expert_bytes_read prefill.expert_bytes_touched
 prefill.expert_bytes_one_pass prefill.expert_bytes_staged prefill.drive_bytes prefill.super_chunks
 decode.tokens decode.seconds decode.tokens_per_s decode.vram_hits decode.ram_hits decode.file_hits decode.drafted decode.accepted
-decode.swaps decode.swap_s
+decode.swaps decode.swap_s decode.wait_s decode.fallback
 predicted.ready_s predicted.prefill_tokens_per_s predicted.decode_tokens_per_s
 emulated.facts emulated.by simulated""".split()  # noqa: SIM905
 
