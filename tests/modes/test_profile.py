@@ -69,3 +69,21 @@ def test_texts_are_counted_merged_and_planned_with(
     assert main(["mode=profile", root, f"profile.files=[{files[0]}]", f"profile.merge={tmp_path}/order.npz"]) == 3
     assert "only a profile with `counts` can be merged" in capsys.readouterr().err
     assert main(["mode=profile", root]) == 2
+
+
+@pytest.mark.parametrize(
+    ("out", "what"),
+    [("nowhere/mine.npz", "would lie in {}/nowhere, which is no folder"), ("taken", "is a folder"), ("file/mine.npz", "is no folder")],
+)
+def test_where_the_profile_goes_is_checked_before_anything_is_packed_or_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], out: str, what: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("One day.")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").write_text("")
+    words = ["mode=profile", f"profile.files=[{tmp_path}/a.txt]", f"profile.out={tmp_path}/{out}", f"results.root={tmp_path}/results"]
+    assert main(words) == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"profile.out={tmp_path}/{out}" in last and what.format(tmp_path) in last and "results.root" not in last
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "file", "taken"], "no results folder, and no pack in the cache"
