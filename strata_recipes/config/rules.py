@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strata_recipes.config.bench_schema import Verify
 from strata_recipes.config.choices import BenchCache, EmulateRam, ExpertsMode, ModeName, Sampler, Source
 from strata_recipes.config.schema import Config, Model
 
@@ -79,12 +78,8 @@ def _hardware(config: Config) -> Iterator[str]:
 
 
 def _modes(config: Config) -> Iterator[str]:
-    """Keys that one mode reads, and what that mode cannot do without."""
+    """What a mode cannot do without; what it passes over is told by other_modes.py."""
     mode = config.mode.name
-    if mode is not ModeName.verify and config.verify != Verify():
-        yield f"verify.* applies to mode=verify only, here it is {mode.name}: add mode=verify, or leave it out"
-    if config.result is not None and mode is not ModeName.reproduce:
-        yield f"result={config.result} applies to mode=reproduce only, here it is {mode.name}: add mode=reproduce, or leave it out"
     if config.result is None and mode is ModeName.reproduce:
         yield "mode=reproduce needs the folder to run again: add result=results/run/FOLDER"
     if mode is ModeName.bench:

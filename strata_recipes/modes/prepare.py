@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
-from strata_recipes.config.bench_schema import Bench
 from strata_recipes.config.choices import Dense, Device, ModeName, Order, Residuals, Strategy
 from strata_recipes.config.compose import config_hash, resolved_yaml
+from strata_recipes.config.other_modes import passed_over
 from strata_recipes.config.schema import Compute, Config
 from strata_recipes.decide import Decided, build_plan, decide
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
@@ -176,11 +176,7 @@ def recipe() -> str | None:
 
 
 def _of_other_modes(config: Config) -> Iterator[str]:
-    """A recipe of a bench may be planned or run as it is: what the bench alone reads is then noted."""
-    stated = [f"bench.{name}" for name, value in vars(config.bench).items() if value != getattr(Bench(), name)]
-    if stated:
-        yield f"{', '.join(stated)} do not apply to mode={config.mode.name.value}: mode=bench reads them"
-
+    yield from passed_over(config)
     if config.experts.profile_save is not None and config.mode.name not in (ModeName.run, ModeName.plan):
         yield f"experts.profile_save does not apply to mode={config.mode.name.value}, which writes no reply"
 
