@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strata_recipes.config.choices import BenchCache, EmulateRam, ExpertsMode, ModeName, Sampler, Source
+from strata_recipes.config.leaves import leaves
+from strata_recipes.config.restated import probed_key
 from strata_recipes.config.schema import Config, Model
 
 MAX_SKEW = 5.0
+_KEYS = frozenset(leaf.key for leaf in leaves(Config))
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
@@ -75,6 +78,10 @@ def _hardware(config: Config) -> Iterator[str]:
     ):
         if size is not None and of is not None and size > of:
             yield f"hardware.{part}={size} is more than hardware.{whole}={of}: lower the one or raise the other"
+
+    unknown = [entry for entry in facts.probed if probed_key(entry) not in _KEYS]
+    if unknown:
+        yield f"hardware.probed names {', '.join(unknown)}, which no key of the config is: leave it out, a run fills it in"
 
 
 def _modes(config: Config) -> Iterator[str]:

@@ -20,7 +20,7 @@ from strata_recipes.config.schema import Compute, Config
 from strata_recipes.decide import Decided, build_plan, decide
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
 from strata_recipes.files.residency import cached_bytes
-from strata_recipes.machine.facts import Machine
+from strata_recipes.machine.facts import DEVICE, Machine
 from strata_recipes.machine.gpu import find_card
 from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
@@ -58,7 +58,10 @@ def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
     """Probe what is not stated, read the prompt, plan. Allocates nothing."""
     folder_hash = config_hash(config)
     hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
-    resolved = dataclasses.replace(config, hardware=hardware, compute=_computing(config.compute, machine))
+    compute = _computing(config.compute, machine)
+    if compute.device is not config.compute.device:
+        hardware = dataclasses.replace(hardware, probed=sorted([*hardware.probed, DEVICE]))
+    resolved = dataclasses.replace(config, hardware=hardware, compute=compute)
     prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
     tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
     index, order = ordered(config, facts)

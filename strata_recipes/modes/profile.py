@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.config.choices import Template
+from strata_recipes.config.dumping import config_hash
 from strata_recipes.config.schema import Config, Workload
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.watching import Hooks
@@ -43,6 +44,9 @@ def profile(config: Config, overrides: list[str]) -> int:
         counts = _earlier(config, pack)
         longest = max(zip(prompts, works, strict=True), key=lambda pair: len(pair[0].ids))[1]
         prepared = prepare(dataclasses.replace(config, workload=longest), pack)
+        # recorded is what was asked for, so that folder and hash are the replay's too
+        asked = dataclasses.replace(prepared.config, workload=config.workload)
+        prepared = dataclasses.replace(prepared, config=asked, folder_hash=config_hash(config))
         runnable(prepared.plan)
         check_holds(prepared.plan, pack.index, memory.available())
         with recorded(prepared, overrides) as folder:
