@@ -54,22 +54,28 @@ class Prepared:
     folder_hash: str
 
 
-def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
-    """Probe what is not stated, read the prompt, plan. Allocates nothing."""
+def prepare(config: Config, facts: ModelFacts | Pack, tokens: int | None = None) -> Prepared:
+    """Probe what is not stated, read the prompt, plan. Allocates nothing. `tokens`: planned for, in place of the prompt's own."""
     folder_hash = config_hash(config)
-    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
-    compute = _computing(config.compute, machine)
-    if compute.device is not config.compute.device:
-        hardware = dataclasses.replace(hardware, probed=sorted([*hardware.probed, DEVICE]))
-    resolved = dataclasses.replace(config, hardware=hardware, compute=compute)
+    resolved, machine = literal(config, facts)
     prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
-    tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
+    if tokens is None:
+        tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
     index, order = ordered(config, facts)
     decided = decide(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
     notes = [*(() if prompt is None else prompt.notes), *_of_other_modes(config), *_unnamed(config, index)]
     plan = dataclasses.replace(decided.plan, notes=(*decided.plan.notes, *(note for note in notes if note not in decided.plan.notes)))
     decided = dataclasses.replace(decided, plan=plan)
     return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, decided, order, prompt, folder_hash)
+
+
+def literal(config: Config, facts: ModelFacts | Pack) -> tuple[Config, Machine]:
+    """The config with every fact literal, and the machine that they make; what was found, not stated, is named in `hardware.probed`."""
+    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
+    compute = _computing(config.compute, machine)
+    if compute.device is not config.compute.device:
+        hardware = dataclasses.replace(hardware, probed=sorted([*hardware.probed, DEVICE]))
+    return dataclasses.replace(config, hardware=hardware, compute=compute), machine
 
 
 def replanner(prepared: Prepared, facts: ModelFacts | Pack) -> Callable[[Machine], Plan]:
