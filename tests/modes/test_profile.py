@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strata_recipes.config.compose import compose_config, config_hash
 from strata_recipes.config.schema import Model
 from strata_recipes.errors import PackError
 from strata_recipes.modes.entry import main
@@ -46,6 +47,11 @@ def test_texts_are_counted_merged_and_planned_with(
         return tmp_path / out
 
     both = counted("both.npz", f"profile.files=[{','.join(files)}]")
+    (folder,) = (tmp_path / "results" / "profile").iterdir()
+    asked = compose_config(["mode=profile", f"profile.out={tmp_path}/both.npz", "prefill.chunk=16", f"profile.files=[{','.join(files)}]"])
+    kept = compose_config([], str(folder), "resolved")
+    assert kept.workload == asked.workload, "what was asked for, not the longest of the texts that were read"
+    assert folder.name.endswith(f"_{config_hash(asked)}") and config_hash(kept) == config_hash(asked)
     first = counted("first.npz", f"profile.files=[{files[0]}]", "prefill.order=layer_major", "prefill.super_chunk=16")
     merged = counted("merged.npz", f"profile.files=[{files[1]}]", f"profile.merge={first}")
     with ready_pack(Model()) as pack:
