@@ -97,6 +97,12 @@ def _bench(config: Config) -> Iterator[str]:
     bench = config.bench
     if not bench.arms:
         yield "mode=bench needs its arms: add for example bench.arms.a=[startup=mapped] bench.arms.b=[startup=unbuffered]"
+    if len(bench.arms) == 1:
+        (only,) = bench.arms
+        yield (
+            f"mode=bench compares arms and bench.arms.{only} is alone: add a second one (bench.arms.base=[] is the config as it stands), "
+            f"or take mode=run"
+        )
     for name in bench.checkouts:
         if name not in bench.arms:
             yield f"bench.checkouts.{name} is of no arm: known are {', '.join(bench.arms)}; add bench.arms.{name}=[], or leave it out"

@@ -21,7 +21,7 @@ STATED = {
     "mode.table": "mode.table=seed_1670",
     "mode.profiles": "mode.profiles=true",
 }
-NEEDS = {ModeName.bench: ["bench.arms.a=[]"], ModeName.reproduce: ["result=x"]}
+NEEDS = {ModeName.bench: ["bench.arms.a=[]", "bench.arms.b=[kv=fp16]"], ModeName.reproduce: ["result=x"]}
 
 
 def test_every_setting_of_one_mode_has_a_reader() -> None:
