@@ -16,6 +16,7 @@ FIGURES = (
 )  # fmt: skip
 STABLE_FACTS = ("os", "ram", "cpu.cores", "gpu.name", "gpu.capability", "gpu.vram")  # what makes it another machine; the rest moves
 _PLACED = ("slots_checksum", "ram_checksum")
+_PREDICTED = {"plan": "the plan", "fit": "what fits", "comparison": "the predicted table"}  # what is decided and timed without a run
 _MOST_TOLD = 8
 
 
@@ -29,6 +30,8 @@ class Document:
     metrics: Mapping[str, Any] | None = None
     machine: Mapping[str, Any] | None = None
     bench: Mapping[str, Any] | None = None
+    fit: Mapping[str, Any] | None = None
+    comparison: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,27 @@ def compared(there: Document, here: Document, facts_here: Mapping[str, Any]) -> 
     differ: list[str] = []
     planned: list[str] = []
     for name, found in _checks(there, here):
-        excused = (name == "plan" and _commit(there) != _commit(here)) or (name in _PLACED and bool(planned))
+        excused = (name in _PREDICTED and _commit(there) != _commit(here)) or (name in _PLACED and bool(planned))
         if not found:
             equal.append(name)
         (planned if excused else differ).extend(f"{name}: {line}" for line in found)
     facts = [*_facts(there, facts_here), *_software(there, here), *(f"{line}, by another build" for line in planned)]
     return Comparison(equal, differ, facts, list(_figures(there, here)))
+
+
+def equal_told(there: Document, found: Comparison) -> str:
+    """One sentence: what was compared and is equal, and what there was nothing of to compare."""
+    words = {name: f"{what} ({_count(getattr(there, name)):,} values of {name}.json)" for name, what in _PREDICTED.items()}
+    words["end"] = f"the end ({there.status.get('state')})"
+    ran = "" if there.identity or there.bench else "; no run was recorded there, so there were no tokens, logits or checksums to compare"
+    return f"equal: {', '.join(words.get(name, name) for name in found.equal) or 'nothing'}{ran}"
+
+
+def _count(data: Any) -> int:
+    """Values that are no section and no list."""
+    if isinstance(data, Mapping | list):
+        return sum(_count(part) for part in (data.values() if isinstance(data, Mapping) else data))
+    return 1
 
 
 def differences(there: Any, here: Any, key: str = "") -> Iterator[str]:
@@ -73,9 +91,10 @@ def differences(there: Any, here: Any, key: str = "") -> Iterator[str]:
 def _checks(there: Document, here: Document) -> Iterator[tuple[str, list[str]]]:
     """(what, how it differs) of everything that the recorded folder has to be compared."""
     yield "end", list(differences(there.status.get("state"), here.status.get("state")))
-    if there.plan is not None:
-        now = {key: value for key, value in (here.plan or {}).items() if key in there.plan}  # keys are added, never renamed
-        yield "plan", _shortened(list(differences(there.plan, now)))
+    for name in _PREDICTED:
+        if (then := getattr(there, name)) is not None:
+            now = {key: value for key, value in (getattr(here, name) or {}).items() if key in then}  # keys are added, never renamed
+            yield name, _shortened(list(differences(then, now)))
     for key in KEYS:
         if there.identity and there.identity.get(key) is not None:
             yield key, list(differences(there.identity[key], (here.identity or {}).get(key)))

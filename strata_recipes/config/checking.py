@@ -115,7 +115,7 @@ def _read_bool(member: Member, value: Any) -> bool:
 def _read_enum(member: Member, value: Any) -> Enum:
     choices = member.hint.__members__
     if value not in choices:
-        raise ValueError(f"{value!r} is no {member.hint.__name__}, {nearest(str(value), choices)}")
+        raise ValueError(f"{value!r} is none of its words, {nearest(str(value), choices)}")
     choice: Enum = choices[value]
     return choice
 

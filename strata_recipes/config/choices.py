@@ -5,12 +5,19 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Os(Enum):
+class Choice(Enum):
+    """Prints as the config's word, in messages too."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Os(Choice):
     linux = "linux"
     windows = "windows"
 
 
-class Source(Enum):
+class Source(Choice):
     """Where a model's weights come from; `declared` has none, only geometry and sizes."""
 
     gguf = "gguf"
@@ -19,7 +26,7 @@ class Source(Enum):
     declared = "declared"
 
 
-class ExpertsMode(Enum):
+class ExpertsMode(Choice):
     auto = "auto"
     full_arena = "full_arena"
     resident = "resident"
@@ -27,7 +34,7 @@ class ExpertsMode(Enum):
     mapped = "mapped"
 
 
-class Device(Enum):
+class Device(Choice):
     """What computes: a card where the plan has one and this PC too, or the CPU in its stead."""
 
     auto = "auto"
@@ -35,25 +42,25 @@ class Device(Enum):
     cuda = "cuda"
 
 
-class FileIo(Enum):
+class FileIo(Choice):
     auto = "auto"
     buffered = "buffered"
     direct = "direct"
 
 
-class Strategy(Enum):
+class Strategy(Choice):
     auto = "auto"
     mapped = "mapped"
     unbuffered = "unbuffered"
 
 
-class Order(Enum):
+class Order(Choice):
     auto = "auto"
     chunked = "chunked"
     layer_major = "layer_major"
 
 
-class Residuals(Enum):
+class Residuals(Choice):
     """Where a super-chunk keeps its residual streams: on the card, or in page-locked RAM."""
 
     auto = "auto"
@@ -61,7 +68,7 @@ class Residuals(Enum):
     host = "host"
 
 
-class Dense(Enum):
+class Dense(Choice):
     """Where a layer-major prompt has the layers' dense weights: in VRAM, or going up from page-locked RAM once a pass."""
 
     auto = "auto"
@@ -69,12 +76,12 @@ class Dense(Enum):
     streamed = "streamed"
 
 
-class Sampler(Enum):
+class Sampler(Choice):
     greedy = "greedy"
     sample = "sample"
 
 
-class Draft(Enum):
+class Draft(Choice):
     """Where guesses of the next tokens come from: from text that came before, or from the model's own layer for it."""
 
     none = "none"
@@ -82,21 +89,21 @@ class Draft(Enum):
     mtp = "mtp"
 
 
-class KvFormat(Enum):
+class KvFormat(Choice):
     fp32 = "fp32"
     fp16 = "fp16"
     int8 = "int8"
     q4_0 = "q4_0"
 
 
-class Arithmetic(Enum):
+class Arithmetic(Choice):
     f32 = "f32"
     bf16 = "bf16"
     f16 = "f16"
     q8 = "q8"
 
 
-class Template(Enum):
+class Template(Choice):
     """Whether a text is wrapped in the model's chat template; auto: if the model has one."""
 
     auto = "auto"
@@ -104,25 +111,25 @@ class Template(Enum):
     chat = "chat"
 
 
-class EmulateRam(Enum):
+class EmulateRam(Choice):
     auto = "auto"
     ledger = "ledger"
     cgroup = "cgroup"
     ballast = "ballast"
 
 
-class EmulateLinks(Enum):
+class EmulateLinks(Choice):
     none = "none"
     throttle = "throttle"
 
 
-class Logits(Enum):
+class Logits(Choice):
     none = "none"
     last = "last"
     all = "all"
 
 
-class ModeName(Enum):
+class ModeName(Choice):
     run = "run"
     plan = "plan"
     pack = "pack"
@@ -135,7 +142,7 @@ class ModeName(Enum):
     reproduce = "reproduce"
 
 
-class BenchCache(Enum):
+class BenchCache(Choice):
     """What of the pack lies in the page cache before each run of a bench: nothing, all, or what is there anyway."""
 
     cold = "cold"
@@ -143,7 +150,7 @@ class BenchCache(Enum):
     asis = "asis"
 
 
-class ClaimSize(Enum):
+class ClaimSize(Choice):
     """Claims that mode=verify runs: those that take a minute and no timing, or every one."""
 
     small = "small"

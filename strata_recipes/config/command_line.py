@@ -27,6 +27,7 @@ from strata_recipes.config.names import RECIPE
 from strata_recipes.config.overrides import Checked, without_sweeps
 from strata_recipes.config.places import CONFIG_NAME, conf_dir, register
 from strata_recipes.config.quoting import quoted
+from strata_recipes.config.restated import restate
 from strata_recipes.config.schema import Config
 from strata_recipes.config.told import HYDRA_ERRORS, told
 from strata_recipes.errors import EXIT_DONE, EXIT_INTERRUPTED, ConfigError, StrataError
@@ -116,6 +117,7 @@ def _config(node: DictConfig) -> Config:
     config = finished(node, HydraConfig.get().runtime.choices, faults)
     if faults:
         raise ConfigError(faults)
+    restate(config, HydraConfig.get().overrides.task)
     return config
 
 

@@ -21,6 +21,7 @@ from strata_recipes.config.names import GROUPS, RECIPE
 from strata_recipes.config.overrides import Checked, check_overrides
 from strata_recipes.config.places import CONFIG_NAME, conf_dir, config_folders, register
 from strata_recipes.config.resolving import resolved
+from strata_recipes.config.restated import restate
 from strata_recipes.config.rules import contradictions
 from strata_recipes.config.schema import Config
 from strata_recipes.config.told import HYDRA_ERRORS, told
@@ -42,6 +43,7 @@ def compose_checked(checked: Checked, config_dir: str | None, config_name: str) 
     try:
         node, choices = _composed(checked.good, config_dir, config_name)
         config = finished(node, choices, faults)
+        restate(config, checked.good)
     except HYDRA_ERRORS as error:
         faults.append(told(error))
     if config is None or faults:

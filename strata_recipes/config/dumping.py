@@ -11,8 +11,9 @@ import yaml
 
 from strata_recipes.config.leaves import plain
 from strata_recipes.config.places import SCHEMA_NAME
+from strata_recipes.config.restated import probed_key
 from strata_recipes.config.schema import Config
-from strata_recipes.machine.facts import ESTIMATED
+from strata_recipes.machine.facts import DEVICE
 
 _HEAD = f"""\
 # Every value of one run, literal. It replays by itself, checked as ever; key=value overrides it, groups do not:
@@ -50,11 +51,17 @@ def data_yaml(config: dict[str, Any]) -> str:
 
 
 def config_hash(config: Config) -> str:
-    """8 hex digits over what was asked for: without the results' place and the sweep, and with probed hardware facts as not stated."""
+    """8 hex digits over what was asked for: without the results' place and the sweep, and with what was probed as not stated.
+
+    So a resolved config, its replay and what was asked for at first have one hash.
+    """
     data: dict[str, Any] = plain(config)
     del data["results"]["root"], data["results"]["folder"], data["sweep"]
     for key in data["hardware"].pop("probed"):
-        _forget(data["hardware"], key.removesuffix(ESTIMATED).removeprefix("hardware.").split("."))
+        _forget(data, probed_key(key).split("."), "auto" if key == DEVICE else None)
+    gpu = data["hardware"]["gpu"]
+    if gpu["free"] == gpu["vram"]:  # as the probe fills it in for a stated card
+        gpu["free"] = None
     text = json.dumps(data, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -70,8 +77,8 @@ def _escaped(data: Any) -> Any:
     return data
 
 
-def _forget(facts: dict[str, Any], path: list[str]) -> None:
+def _forget(data: dict[str, Any], path: list[str], unstated: str | None) -> None:
     *sections, name = path
     for section in sections:
-        facts = facts[section]
-    facts[name] = None
+        data = data[section]
+    data[name] = unstated

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strata_recipes.config.bench_schema import Verify
 from strata_recipes.config.choices import BenchCache, EmulateRam, ExpertsMode, ModeName, Sampler, Source
+from strata_recipes.config.leaves import leaves
+from strata_recipes.config.restated import probed_key
 from strata_recipes.config.schema import Config, Model
 
 MAX_SKEW = 5.0
+_KEYS = frozenset(leaf.key for leaf in leaves(Config))
 _SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
@@ -77,14 +79,14 @@ def _hardware(config: Config) -> Iterator[str]:
         if size is not None and of is not None and size > of:
             yield f"hardware.{part}={size} is more than hardware.{whole}={of}: lower the one or raise the other"
 
+    unknown = [entry for entry in facts.probed if probed_key(entry) not in _KEYS]
+    if unknown:
+        yield f"hardware.probed names {', '.join(unknown)}, which no key of the config is: leave it out, a run fills it in"
+
 
 def _modes(config: Config) -> Iterator[str]:
-    """Keys that one mode reads, and what that mode cannot do without."""
+    """What a mode cannot do without; what it passes over is told by other_modes.py."""
     mode = config.mode.name
-    if mode is not ModeName.verify and config.verify != Verify():
-        yield f"verify.* applies to mode=verify only, here it is {mode.name}: add mode=verify, or leave it out"
-    if config.result is not None and mode is not ModeName.reproduce:
-        yield f"result={config.result} applies to mode=reproduce only, here it is {mode.name}: add mode=reproduce, or leave it out"
     if config.result is None and mode is ModeName.reproduce:
         yield "mode=reproduce needs the folder to run again: add result=results/run/FOLDER"
     if mode is ModeName.bench:
@@ -95,6 +97,12 @@ def _bench(config: Config) -> Iterator[str]:
     bench = config.bench
     if not bench.arms:
         yield "mode=bench needs its arms: add for example bench.arms.a=[startup=mapped] bench.arms.b=[startup=unbuffered]"
+    if len(bench.arms) == 1:
+        (only,) = bench.arms
+        yield (
+            f"mode=bench compares arms and bench.arms.{only} is alone: add a second one (bench.arms.base=[] is the config as it stands), "
+            f"or take mode=run"
+        )
     for name in bench.checkouts:
         if name not in bench.arms:
             yield f"bench.checkouts.{name} is of no arm: known are {', '.join(bench.arms)}; add bench.arms.{name}=[], or leave it out"

@@ -83,7 +83,7 @@ class Hardware:
     drive: Drive = field(default_factory=Drive)
     efficiency: Efficiency = field(default_factory=Efficiency)
     start_s: Number | None = leaf("number")  # from the process's start until the start-up copies
-    probed: list[str] = field(default_factory=list)  # filled by the probe: keys whose value was found, not stated
+    probed: list[str] = field(default_factory=list)  # filled by a run: keys whose value was found, not stated
 
 
 @dataclass

@@ -56,7 +56,8 @@ def _defaults(path: Path, faults: list[str]) -> list[Any]:
         faults.append(yaml_fault(error, str(path)))
         return []
     if data is not None and not isinstance(data, dict):
-        faults.append(f"{path} holds {type(data).__name__}, not keys with values: write for example `prefill: {{chunk: 64}}`")
+        what = "a list" if isinstance(data, list) else "a single value"
+        faults.append(f"{path} holds {what}, not keys with values: write for example `prefill: {{chunk: 64}}`")
         return []
     entries = (data or {}).get("defaults", [])
     return entries if isinstance(entries, list) else []

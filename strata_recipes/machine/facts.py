@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ESTIMATED = " (estimated)"  # ends the name of a fact in `probed` that is a default, not a finding
+DEVICE = "compute.device"  # the one entry of a config's `probed` that is no fact of a PC: what computes was found, not asked for
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from strata_recipes.errors import ConfigError
 from strata_recipes.machine import facts
 from strata_recipes.machine.cores import usable_cores
 from strata_recipes.machine.drive import Rates, existing_folder, probe_drive
-from strata_recipes.machine.facts import ESTIMATED
+from strata_recipes.machine.facts import DEVICE, ESTIMATED
 from strata_recipes.machine.gpu import Card, find_card
 from strata_recipes.machine.memory import available, total
 from strata_recipes.machine.rates_cache import cache_folder, remember, remembered
@@ -83,7 +83,7 @@ def machine_of(hardware: Hardware) -> facts.Machine:
         drive=facts.Drive(drive.direct, drive.faults, drive.cached, drive.cached_share or 0.0),  # type: ignore[arg-type]
         efficiency=_efficiency(hardware),
         start_s=hardware.start_s or 0.0,
-        probed=frozenset(hardware.probed),
+        probed=frozenset(hardware.probed) - {DEVICE},
     )
 
 

@@ -19,10 +19,11 @@ from strata_recipes.config.compose import compose_config, data_yaml
 from strata_recipes.config.leaf_lines import leaf_lines, value_at
 from strata_recipes.config.leaves import defaults, leaves, plain
 from strata_recipes.config.schema import Config, Mode
+from strata_recipes.config.task_schema import Calibrate, Profile
 from strata_recipes.errors import ConfigError
 from strata_recipes.modes.children import HERE
 
-_NOT_AN_ARMS = ("mode", "recipe", "bench", "verify", "result", "results.root")
+_NOT_AN_ARMS = ("mode", "recipe", "bench", "verify", "result", "results.root", "calibrate", "profile")
 _SCHEMA = (
     "import sys, json; sys.path.insert(0, sys.argv[1]); from strata_recipes.config.leaves import defaults; "
     "from strata_recipes.config.schema import Config; print(json.dumps(defaults(Config)))"
@@ -73,8 +74,9 @@ def arm_yaml(arm: Arm) -> str:
 
 
 def _run_of(config: Config) -> Config:
-    """What one run of it would be: the bench's own keys at rest."""
-    return dataclasses.replace(config, mode=Mode(ModeName.run), bench=Bench(), verify=Verify(), result=None)
+    """What one run of it would be: keys of the bench and of other modes at rest."""
+    alone = dataclasses.replace(config, verify=Verify(), result=None, calibrate=Calibrate(), profile=Profile())
+    return dataclasses.replace(alone, mode=Mode(ModeName.run), bench=Bench())
 
 
 def _composed(overrides: Sequence[str], lines: Sequence[str]) -> Config:

@@ -122,7 +122,8 @@ def _say(found: dict[str, Measured], before: dict[str, Measured]) -> None:
         compared = (
             "" if then is None else f"; before {then.median:.4g}: {'agrees' if agree(now, then) else 'differs by more than the spread'}"
         )
-        print(f"{key}: {now.median:.4g} ({min(now.values):.4g} to {max(now.values):.4g}){compared}")
+        unit = "operations/s" if key.endswith("flops") else "bytes/s"
+        print(f"{key}: {now.median:.4g} {unit} ({min(now.values):.4g} to {max(now.values):.4g}){compared}")
 
 
 def _how_to_find(folder: Path) -> str:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from strata_recipes.config.choices import ModeName
 from strata_recipes.config.compose import hydra_main
+from strata_recipes.config.other_modes import passed_over, unread_words
 from strata_recipes.config.schema import Config
 from strata_recipes.config.task_schema import Sweep
 from strata_recipes.errors import EXIT_FILES, EXIT_INTERRUPTED, ConfigError
@@ -51,6 +52,9 @@ def run_job(config: Config, overrides: list[str]) -> int:
     """One composed config through its mode; a StrataError goes up to hydra_main, which tells it."""
     if config.sweep != Sweep():
         raise ConfigError("sweep.resume, sweep.jobs_per_gpu and sweep.metrics apply to a sweep only: add -m, or leave them out")
+    shown = config.mode.name is ModeName.plan  # among the notes below its table
+    for note in ([] if shown else passed_over(config)) + unread_words(overrides, config.mode.name):
+        print(f"note: {note}", file=sys.stderr)
     try:
         with memory_told():
             return _mode(config.mode.name)(config, overrides)

@@ -3,53 +3,59 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
-from strata_recipes.config.compose import compose_config, conf_dir
-from strata_recipes.config.schema import Config
+from strata_recipes.config.compose import compose_config, conf_dir, config_hash, resolved_yaml
+from strata_recipes.config.schema import Config, Hardware
 from strata_recipes.decide import build_plan
-from strata_recipes.decide.what_if import WhatIf, gains, remedies, what_if
+from strata_recipes.decide.what_if import remedies, what_if
 from strata_recipes.errors import PlanError
 from strata_recipes.machine.facts import Machine
-from strata_recipes.machine.probe import resolve_hardware
+from strata_recipes.machine.probe import differences
+from strata_recipes.modes.fitted import Asked, Fit, fit_json, fit_page, fit_screen, fits_table
 from strata_recipes.modes.models import ModelFacts, model_facts, scale_index
-from strata_recipes.modes.prepare import cached_share, drive_folder, ordered, prompt_tokens
+from strata_recipes.modes.prepare import end_told, literal, ordered, prepare, prompt_tokens, results_folder
 from strata_recipes.modes.progress import console
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.plan import Plan
-from strata_recipes.units import figure, gib
+from strata_recipes.results.machine_facts import machine_json
+from strata_recipes.results.status import DONE
 
 PROBED = ("auto", "cpu")  # profiles that are this PC
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One PC's answer: a plan, or why there is none."""
-
-    machine: Machine
-    plan: Plan | None
-    why: str
-    others: list[WhatIf]
+UNSTATED_TOKENS = 512  # of a prompt where the config states none but the demo's own line, whose 4 tokens tell no speed
 
 
 def fit(config: Config, overrides: list[str]) -> int:
-    """Prints the answer; exit code 2 where the one PC that was asked for cannot hold the model."""
+    """Prints the answer and leaves it in a folder; exit code 2 where the one PC that was asked for cannot hold the model."""
+    own = compose_config()
+    asked = Asked(config.model.name, config.decode.max_new_tokens, UNSTATED_TOKENS if config.workload == own.workload else None)
     with model_facts(config.model) as facts:
         if config.mode.profiles:
-            found = [fit_on(_on(config, name), facts) for name in profiles()]
-            console().print(fits_table(config, found))
-            return 0
-        answer = fit_on(config, facts, others=True)
-    console().print(fit_screen(config, answer))
-    if answer.plan is None:
-        raise PlanError(answer.why)
+            _leave(config, overrides, asked, list(_every(config, own.hardware, asked, facts)))
+        else:
+            _leave(config, overrides, asked, [fit_on(config, facts, asked, others=True)])
     return 0
+
+
+def _leave(config: Config, overrides: list[str], asked: Asked, found: list[Fit]) -> None:
+    """The folder first, then the answer on the screen and in it."""
+    one = None if config.mode.profiles else found[0]
+    resolved = next((fit.config for fit in found if fit is one or fit.stated), config)  # shipped PCs need no word of this one's
+    kept = dataclasses.replace(resolved, results=dataclasses.replace(config.results, folder=None))
+    folder = results_folder(config, config_hash(config))
+    machine = None if one is None else machine_json(one.machine, differences(one.machine))
+    folder.write_before(resolved_yaml(kept), overrides, machine, one and one.plan)
+    with end_told(folder):
+        folder.started()
+        screen = fits_table(asked, found) if one is None else fit_screen(asked, one)
+        console().print(screen)
+        folder.write("fit.json", fit_json(asked, found))
+        folder.write("README.md", fit_page(asked, screen, folder.name))
+        if one is not None and one.plan is None:
+            raise PlanError(one.why)
+        folder.end(DONE)
+    print(f"results: {folder.path}")
 
 
 def profiles() -> list[str]:
@@ -57,61 +63,27 @@ def profiles() -> list[str]:
     return sorted(path.stem for path in Path(conf_dir(), "hardware").glob("*.yaml") if path.stem not in PROBED)
 
 
-def fit_on(config: Config, facts: ModelFacts | Pack, others: bool = False) -> Fit:
-    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
-    resolved = dataclasses.replace(config, hardware=hardware)
+def _every(config: Config, own: Hardware, asked: Asked, facts: ModelFacts | Pack) -> Iterator[Fit]:
+    """The PC that was stated, where it is none of the shipped ones, and those."""
+    shipped = [compose_config([f"hardware={name}"]).hardware for name in profiles()]
+    if config.hardware not in (own, *shipped):
+        yield dataclasses.replace(fit_on(config, facts, asked), stated=True)
+    for hardware in shipped:
+        yield fit_on(dataclasses.replace(config, hardware=hardware), facts, asked)
+
+
+def fit_on(config: Config, facts: ModelFacts | Pack, asked: Asked, others: bool = False) -> Fit:
+    """`others`: what a better PC would give, or what would make it fit."""
+    resolved, machine = literal(config, facts)
     index, order = ordered(config, facts)
-    tokens, scale = prompt_tokens(config, facts), scale_index(config)
+    tokens, scale = asked.unstated_tokens or prompt_tokens(config, facts), scale_index(config)
 
     def plan(on: Machine) -> Plan:
         return build_plan(resolved, on, index, tokens, scale_of=scale, order=order)
 
     try:
-        return Fit(machine, plan(machine), "", what_if(machine, plan) if others else [])
+        found = prepare(resolved, facts, tokens=asked.unstated_tokens).plan
+        found = dataclasses.replace(found, notes=(*found.notes, *asked.notes()))
+        return Fit(resolved, machine, found, "", what_if(machine, plan) if others else [])
     except PlanError as error:
-        return Fit(machine, None, str(error), remedies(machine, plan) if others else [])
-
-
-def _on(config: Config, name: str) -> Config:
-    return dataclasses.replace(config, hardware=compose_config([f"hardware={name}"]).hardware)
-
-
-def fit_screen(config: Config, answer: Fit) -> Group:
-    """Fits or not, where it lives, predicted speeds, what would change them."""
-    plan = answer.plan
-    if plan is None:
-        helped = [f"{other.change} would make it fit" for other in answer.others]
-        lines = [
-            f"{config.model.name} does not fit {answer.machine.name}: {answer.why}",
-            *(helped or ["none of more RAM or a larger card alone helps"]),
-        ]
-        return Group(*(Text(line) for line in lines))
-    p, g = plan.predicted, plan.vram_slots + plan.ram_blobs + plan.file_blobs
-    lines = [
-        f"{plan.model.name} fits {plan.hardware}: {plan.experts.mode}, {plan.vram_slots / g:.0%} of the experts in VRAM, "
-        f"{plan.ram_blobs / g:.0%} in RAM, {plan.file_blobs / g:.0%} in the file",
-        f"predicted: ready after {figure(p.ready_s)} s ({p.start_bound}), {gib(p.lowest_available_bytes)} of RAM left at the least",
-        f"predicted: a prompt of {plan.prefill.prompt_tokens:,} tokens in {figure(p.prefill_s)} s, "
-        f"{figure(p.prefill_tokens_per_s)} tokens/s ({p.prefill_bound}), {plan.prefill.order}",
-        f"predicted: decode {figure(p.decode_tokens_per_s)} tokens/s ({p.decode_bound})",
-        *(f"{other.change}: {told}" for other in answer.others if other.predicted and (told := gains(p, other.predicted))),
-    ]
-    return Group(*(Text(line) for line in lines))
-
-
-def fits_table(config: Config, found: list[Fit]) -> Group:
-    """A line a PC."""
-    title = f"{config.model.name}, predicted, not measured"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("PC", "fits", "VRAM", "RAM", "file", "ready s", "prompt tokens/s", "decode tokens/s", "prompt waits for"):
-        table.add_column(name, overflow="fold", justify="left" if name in ("PC", "fits", "prompt waits for") else "right")
-    for one in found:
-        plan = one.plan
-        if plan is None:
-            table.add_row(one.machine.name, "no", "", "", "", "", "", "", one.why.split(" (")[0])
-            continue
-        p, total = plan.predicted, plan.vram_slots + plan.ram_blobs + plan.file_blobs
-        shares = [f"{count / total:.0%}" for count in (plan.vram_slots, plan.ram_blobs, plan.file_blobs)]
-        speeds = [figure(p.ready_s), figure(p.prefill_tokens_per_s), figure(p.decode_tokens_per_s)]
-        table.add_row(one.machine.name, plan.experts.mode, *shares, *speeds, p.prefill_bound)
-    return Group(table)
+        return Fit(resolved, machine, None, str(error), remedies(machine, plan) if others else [])

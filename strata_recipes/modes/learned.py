@@ -15,7 +15,7 @@ from strata_recipes.errors import FileError
 from strata_recipes.modes.prepare import Prepared
 from strata_recipes.pack.profile import PROFILE_FILE, load_counts, write_profile
 from strata_recipes.pack.reader import Pack
-from strata_recipes.results.atomic import write_binary
+from strata_recipes.results import atomic
 
 REMEDY = "set experts.profile_save to a file in a folder with room"
 Say = Callable[[str], None]
@@ -24,9 +24,8 @@ Say = Callable[[str], None]
 def check_place(config: Config) -> None:
     """FileError where the profile could not be written, before hours of work."""
     path = _path(config)
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        what = "is a folder" if path.is_dir() else f"would lie in {path.parent}, which is no folder"
-        raise FileError(f"experts.profile_save={config.experts.profile_save} {what}: name a file in a folder that is there")
+    if path is not None:
+        atomic.check_place(path, f"experts.profile_save={config.experts.profile_save}")
 
 
 @contextmanager
@@ -55,7 +54,7 @@ def _save(path: Path, earlier: NDArray[np.int64], prepared: Prepared, pack: Pack
     if not learned.any():
         log(f"experts.profile_save={stated} is left as it is: no token after the first was written")
         return
-    write_binary(path, lambda file: write_profile(file, earlier + learned, pack.index, prepared.order), REMEDY)
+    atomic.write_binary(path, lambda file: write_profile(file, earlier + learned, pack.index, prepared.order), REMEDY)
     log(f"{learned.sum():,} choices of the reply's tokens, and {earlier.sum():,} that the run began with, are kept in {stated}")
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
-from strata_recipes.config.bench_schema import Bench
 from strata_recipes.config.choices import Dense, Device, ModeName, Order, Residuals, Strategy
 from strata_recipes.config.compose import config_hash, resolved_yaml
+from strata_recipes.config.other_modes import passed_over
 from strata_recipes.config.schema import Compute, Config
 from strata_recipes.decide import Decided, build_plan, decide
 from strata_recipes.errors import EXIT_INTERRUPTED, FileError, StrataError
 from strata_recipes.files.residency import cached_bytes
-from strata_recipes.machine.facts import Machine
+from strata_recipes.machine.facts import DEVICE, Machine
 from strata_recipes.machine.gpu import find_card
 from strata_recipes.machine.probe import differences, resolve_hardware
 from strata_recipes.modes.models import ModelFacts, scale_index
@@ -54,19 +54,28 @@ class Prepared:
     folder_hash: str
 
 
-def prepare(config: Config, facts: ModelFacts | Pack) -> Prepared:
-    """Probe what is not stated, read the prompt, plan. Allocates nothing."""
+def prepare(config: Config, facts: ModelFacts | Pack, tokens: int | None = None) -> Prepared:
+    """Probe what is not stated, read the prompt, plan. Allocates nothing. `tokens`: planned for, in place of the prompt's own."""
     folder_hash = config_hash(config)
-    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
-    resolved = dataclasses.replace(config, hardware=hardware, compute=_computing(config.compute, machine))
+    resolved, machine = literal(config, facts)
     prompt = None if _uncountable(config, facts) else prompt_ids(config.workload, facts)
-    tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
+    if tokens is None:
+        tokens = prompt_length(config.workload) if prompt is None else len(prompt.ids)
     index, order = ordered(config, facts)
     decided = decide(resolved, machine, index, tokens, scale_of=scale_index(config), order=order)
     notes = [*(() if prompt is None else prompt.notes), *_of_other_modes(config), *_unnamed(config, index)]
     plan = dataclasses.replace(decided.plan, notes=(*decided.plan.notes, *(note for note in notes if note not in decided.plan.notes)))
     decided = dataclasses.replace(decided, plan=plan)
     return Prepared(resolved, machine, EmulatedMetrics(differences(machine), plan.emulate), plan, decided, order, prompt, folder_hash)
+
+
+def literal(config: Config, facts: ModelFacts | Pack) -> tuple[Config, Machine]:
+    """The config with every fact literal, and the machine that they make; what was found, not stated, is named in `hardware.probed`."""
+    hardware, machine = resolve_hardware(config.hardware, drive_folder(facts), cached_share=lambda: cached_share(facts))
+    compute = _computing(config.compute, machine)
+    if compute.device is not config.compute.device:
+        hardware = dataclasses.replace(hardware, probed=sorted([*hardware.probed, DEVICE]))
+    return dataclasses.replace(config, hardware=hardware, compute=compute), machine
 
 
 def replanner(prepared: Prepared, facts: ModelFacts | Pack) -> Callable[[Machine], Plan]:
@@ -176,11 +185,7 @@ def recipe() -> str | None:
 
 
 def _of_other_modes(config: Config) -> Iterator[str]:
-    """A recipe of a bench may be planned or run as it is: what the bench alone reads is then noted."""
-    stated = [f"bench.{name}" for name, value in vars(config.bench).items() if value != getattr(Bench(), name)]
-    if stated:
-        yield f"{', '.join(stated)} do not apply to mode={config.mode.name.value}: mode=bench reads them"
-
+    yield from passed_over(config)
     if config.experts.profile_save is not None and config.mode.name not in (ModeName.run, ModeName.plan):
         yield f"experts.profile_save does not apply to mode={config.mode.name.value}, which writes no reply"
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strata_recipes.config.choices import Template
+from strata_recipes.config.dumping import config_hash
 from strata_recipes.config.schema import Config, Workload
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.watching import Hooks
@@ -22,30 +23,38 @@ from strata_recipes.modes.progress import token_bar
 from strata_recipes.pack.profile import PROFILE_FILE, load_counts, write_profile
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.runnable import runnable
-from strata_recipes.results.atomic import write_binary
+from strata_recipes.results.atomic import ROOT_REMEDY, check_place, write_binary
 from strata_recipes.results.status import DONE
 from strata_recipes.simulate.heat import HOT_SHARE, hot_share, skew_of
 from strata_recipes.text.prompt import Prompt, prompt_ids
+
+REMEDY = "set profile.out to a file in a folder with room"
 
 
 def profile(config: Config, overrides: list[str]) -> int:
     """Each file is one prompt, its tokens as they stand; counts of an earlier profile are added."""
     if not config.profile.files:
         raise ConfigError("mode=profile needs texts to read: add for example 'profile.files=[a.txt,b.txt]'")
+    out = None if config.profile.out is None else Path(config.profile.out).expanduser()
+    if out is not None:
+        check_place(out, f"profile.out={config.profile.out}")
     with ready_pack(config.model) as pack:
         works = [Workload(text_file=name, template=Template.none) for name in config.profile.files]
         prompts = [prompt_ids(work, pack) for work in works]
         counts = _earlier(config, pack)
         longest = max(zip(prompts, works, strict=True), key=lambda pair: len(pair[0].ids))[1]
         prepared = prepare(dataclasses.replace(config, workload=longest), pack)
+        # recorded is what was asked for, so that folder and hash are the replay's too
+        asked = dataclasses.replace(prepared.config, workload=config.workload)
+        prepared = dataclasses.replace(prepared, config=asked, folder_hash=config_hash(config))
         runnable(prepared.plan)
         check_holds(prepared.plan, pack.index, memory.available())
         with recorded(prepared, overrides) as folder:
             folder.started()
             with Session(prepared.plan, pack, order=prepared.order, hooks=Hooks(log=folder.log)) as session:
                 counts = counts + routed(session, prompts, counts.shape)
-            path = folder.path / PROFILE_FILE if config.profile.out is None else Path(config.profile.out).expanduser()
-            write_binary(path, lambda file: write_profile(file, counts, pack.index))
+            path = folder.path / PROFILE_FILE if out is None else out
+            write_binary(path, lambda file: write_profile(file, counts, pack.index), REMEDY if out else ROOT_REMEDY)
             tokens = sum(len(prompt.ids) for prompt in prompts)
             said = f"{tokens:,} tokens of {len(prompts)} texts, {counts.sum():,} choices in all; {_heat(counts, pack)}"
             folder.log(said)

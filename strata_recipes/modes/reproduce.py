@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from strata_recipes.bench.reproduction import Comparison, Document, compared
+from strata_recipes.bench.reproduction import Comparison, Document, compared, equal_told
 from strata_recipes.bench.watchdog import Watchdog
 from strata_recipes.config.compose import config_hash, resolved_yaml
 from strata_recipes.config.schema import Config, Hardware
@@ -41,13 +41,15 @@ def reproduce(config: Config, overrides: list[str]) -> int:
         _, machine = resolve_hardware(Hardware(), cache_root())
         found = compared(there, here, facts(machine))
         folder.write("reproduce.json", json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n")
-        folder.write("README.md", _readme(found, source.name))
-        console().print(_table(found))
+        folder.write("README.md", _readme(found, source.name, equal_told(there, found)))
+        if found.figures:
+            console().print(_table(found))
         for line in found.facts:
             print(f"another fact: {line}")
-        print(f"equal: {', '.join(found.equal) or 'nothing'}", flush=True)
+        print(equal_told(there, found), flush=True)
         _raise_different(found)
         folder.set_status(DONE)
+    print(f"reproduced: all that has to be equal is; results: {folder.path}")
     return EXIT_DONE
 
 
@@ -96,15 +98,16 @@ def _table(found: Comparison) -> Table:
     return table
 
 
-def _readme(found: Comparison, name: str) -> str:
+def _readme(found: Comparison, name: str, equal: str) -> str:
     rows = ["| figure | there | here | here / there |", "|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in found.figures)]
+    spread = "the spread of these figures, as each is of one run; a bench of both machines tells it"
     parts = [
         f"# {name}, run again",
-        f"Equal: {', '.join(found.equal) or 'nothing'}.",
+        f"E{equal.removeprefix('e')}.",
         _list("Different, and should be equal", found.differ),
         _list("Other facts of machine and software", found.facts),
-        "\n".join(rows),
-        "What was not measured: the spread of these figures, as each is of one run; a bench of both machines tells it.",
+        *(["\n".join(rows)] if found.figures else []),
+        f"What was not measured: {spread if found.figures else 'anything, as nothing was there'}.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -9,13 +9,15 @@ from typing import BinaryIO
 
 from strata_recipes.errors import FileError
 
+ROOT_REMEDY = "set results.root to a folder with room"
+
 
 def write_text(path: Path, text: str) -> None:
     """UTF-8 with LF on every system; what a shell passed in another encoding is written as U+FFFD."""
     write_binary(path, lambda file: file.write(to_utf8(text)))
 
 
-def write_binary(path: Path, write: Callable[[BinaryIO], object], remedy: str = "set results.root to a folder with room") -> None:
+def write_binary(path: Path, write: Callable[[BinaryIO], object], remedy: str = ROOT_REMEDY) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it there. Two processes that write one file each have their own."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -27,6 +29,19 @@ def write_binary(path: Path, write: Callable[[BinaryIO], object], remedy: str = 
     except OSError as error:
         part.unlink(missing_ok=True)
         raise FileError(f"{path.name} cannot be written ({error.strerror or error}, errno {error.errno}): {remedy}") from error
+
+
+def check_place(path: Path, stated: str) -> None:
+    """FileError where no file could be written, before hours of work. `stated`: the setting as the user gave it, key=value."""
+    if path.is_dir():
+        what = "is a folder"
+    elif not path.parent.is_dir():
+        what = f"would lie in {path.parent}, which is no folder"
+    elif not os.access(path.parent, os.W_OK):
+        what = f"would lie in {path.parent}, which may not be written"
+    else:
+        return
+    raise FileError(f"{stated} {what}: name a file in a folder that is there and can be written")
 
 
 def to_utf8(text: str) -> bytes:

@@ -34,7 +34,8 @@ def emulation(emulated: EmulatedMetrics) -> str | None:
 
 
 def _planned(plan: Plan) -> list[Figure]:
-    device = "GPU" if plan.compute.device == "cuda" else f"CPU, {plan.compute.threads} threads"
+    card = "GPU" if plan.compute.runs_on == "cuda" else "GPU, the CPU stands in for it"
+    device = card if plan.compute.device == "cuda" else f"CPU, {plan.compute.threads} threads"
     return [
         Figure("plan", "model", f"{plan.model.name}, compute {plan.compute.arithmetic} ({device}), kv {plan.kv.format}"),
         Figure("plan", "hardware", f"{plan.hardware} ({plan.os})"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.bench.reproduction import Document, compared, differences
+from strata_recipes.bench.reproduction import Document, compared, differences, equal_told
 
 MACHINE = {
     "facts": {"ram": {"value": 8, "how": "probed"}, "os": {"value": "linux", "how": "probed"}, "gpu.vram": {"value": 6, "how": "emulated"}},
@@ -34,6 +34,30 @@ def test_the_same_run_is_equal_in_all_that_was_recorded() -> None:
     assert found.equal == ["end", "plan", "tokens_md5", "first_logits_md5", "slots_checksum", "pack_id"]
     assert (found.differ, found.facts) == ([], [])
     assert found.figures[0] == ("ready_s", "2 s", "2 s", "1") and ("prefill.seconds", "0 s", "0 s", "") in found.figures
+
+
+def test_what_was_compared_is_told_with_its_numbers() -> None:
+    there = Document(**document())
+    assert equal_told(there, compared(there, there, HERE)) == (
+        "equal: the end (done), the plan (3 values of plan.json), tokens_md5, first_logits_md5, slots_checksum, pack_id"
+    )
+    planned = Document(**{key: value for key, value in document().items() if key in ("status", "plan", "machine")})
+    found = compared(planned, planned, HERE)
+    assert not found.figures, "no table of nothing"
+    assert equal_told(planned, found) == (
+        "equal: the end (done), the plan (3 values of plan.json); "
+        "no run was recorded there, so there were no tokens, logits or checksums to compare"
+    )
+
+
+@pytest.mark.parametrize("name", ["fit", "comparison"])
+def test_what_was_predicted_is_compared(name: str) -> None:
+    pcs = [{"pc": "mine", "fits": True}, {"pc": "small", "fits": False}]
+    there = Document(**document(), **{name: {"pcs": pcs}})
+    assert name in compared(there, there, HERE).equal
+    found = compared(there, Document(**document(), **{name: {"pcs": [pcs[0], {"pc": "small", "fits": True}]}}), HERE)
+    assert found.differ == [f"{name}: pcs.1.fits False there, True here"]
+    assert compared(there, Document(**document()), HERE).differ == [f"{name}: pcs {pcs!r} there, None here"]
 
 
 def test_a_plan_that_differs_is_named_by_its_key() -> None:

@@ -104,7 +104,7 @@ NEEDS = {
     ("workload", "token_ids"): ["workload.token_ids_file=ids.npy"],
     ("model", "hf"): ["model.source=folder"],
     ("model", "gguf"): ["model.source=file.gguf"],
-    ("mode", "bench"): ["bench.arms.a=[]"],
+    ("mode", "bench"): ["bench.arms.a=[]", "bench.arms.b=[kv=fp16]"],
     ("mode", "reproduce"): ["result=folder"],
 }
 SHIPPED = {group: options(group, [conf_dir()]) for group in GROUPS}

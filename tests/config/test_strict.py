@@ -87,7 +87,7 @@ RECIPES = [
     ("defaults:\n  - optioal /kv: fp16", "'optioal' in the defaults list, nearest of override, optional is optional"),
     ("a: [1", "mine.yaml is not YAML: expected ',' or ']'"),
     ("model: {note: '${nope'}", "model.note"),
-    ("- a", "holds list, not keys with values"),
+    ("- a", "holds a list, not keys with values"),
 ]
 
 

@@ -83,15 +83,15 @@ def test_an_arm_of_another_build_that_falls_back_or_is_killed(strata: Strata, ot
 
 def test_a_key_that_the_other_build_lacks_is_refused_where_the_arm_sets_it(inside: Strata, other_build: Path) -> None:
     edit(other_build / "strata_recipes" / "config" / "schema.py", "    depth: int = ", "    deep: int = ")
-    done = inside(*TINY, *ONE_EACH, "bench.arms.a=[startup.depth=3]", f"bench.checkouts.a='{other_build}'")
+    done = inside(*TINY, *ONE_EACH, "bench.arms.a=[startup.depth=3]", "bench.arms.b=[]", f"bench.checkouts.a='{other_build}'")
     assert done.code == 2 and "has no startup.depth, which this arm sets" in done.last_line
 
 
 def test_the_watchdog_stops_what_takes_the_pcs_ram(strata: Strata) -> None:
-    done = strata(*TINY, *ONE_EACH, "bench.arms.a=[]", "bench.stop_below=999TB", "bench.stop_after_s=0.3")
+    done = strata(*TINY, *ONE_EACH, "bench.arms.a=[]", "bench.arms.b=[]", "bench.stop_below=999TB", "bench.stop_after_s=0.3")
     assert done.code == 4, done.err
     found = document(done)
-    (run,) = found["runs"]
+    run, _ = found["runs"]
     assert run["mark"] == "stopped" and "available RAM stayed under" in run["why"] and run["lowest_available_bytes"] > 0
     assert found["not_measured"][0].startswith("Pair 1, a is in no mean: stopped")
     assert list(done.root.glob("*/*/report.html")), "a report tells it all the same"
@@ -180,11 +180,11 @@ def test_reproduce_says_equal_and_names_what_was_changed(strata: Strata, tmp_pat
         (("mode=verify", "kv=fp16"), "kv does not apply to mode=verify"),
         (("mode=verify", "verify.only=[startup_identiti]"), "startup_identity"),
         (("mode=verify", "verify.claims=/nowhere.yaml"), "/nowhere.yaml cannot be read"),
-        (("mode=bench", "bench.arms.a=[mode=plan]"), "bench.arms.a sets mode"),
-        (("mode=bench", "bench.arms.a=[startup=mappd]"), "bench.arms.a: startup=mappd"),
-        (("mode=bench", "bench.arms.a=[]", "bench.metrics=[redy_s]"), "ready_s"),
-        (("mode=bench", "bench.arms.a=[]", "bench.checkouts.a=/nowhere"), "holds no strata_recipes/modes/entry.py"),
-        (("mode=bench", "bench.arms.a=[]", "model=qwen38_flash_next_q2_0"), "has no weights to run"),
+        (("mode=bench", "bench.arms.b=[]", "bench.arms.a=[mode=plan]"), "bench.arms.a sets mode"),
+        (("mode=bench", "bench.arms.b=[]", "bench.arms.a=[startup=mappd]"), "bench.arms.a: startup=mappd"),
+        (("mode=bench", "bench.arms.a=[]", "bench.arms.b=[]", "bench.metrics=[redy_s]"), "ready_s"),
+        (("mode=bench", "bench.arms.a=[]", "bench.arms.b=[]", "bench.checkouts.a=/nowhere"), "holds no strata_recipes/modes/entry.py"),
+        (("mode=bench", "bench.arms.a=[]", "bench.arms.b=[]", "model=qwen38_flash_next_q2_0"), "has no weights to run"),
     ],
 )
 def test_what_cannot_apply_is_refused_before_anything_runs(inside: Strata, words: tuple[str, ...], expected: str) -> None:
@@ -217,7 +217,13 @@ def test_verify_holds_and_fails_once_a_bound_is_tightened_past_the_truth(strata:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
 def test_ctrl_c_ends_the_bench_and_its_run(cache: Path, tmp_path: Path) -> None:
-    words = [*TINY, *ONE_EACH, "bench.arms.a=[decode.max_new_tokens=4000,decode.stop_at_eos=false]", f"results.root={tmp_path}"]
+    words = [
+        *TINY,
+        *ONE_EACH,
+        "bench.arms.a=[decode.max_new_tokens=4000,decode.stop_at_eos=false]",
+        "bench.arms.b=[]",
+        f"results.root={tmp_path}",
+    ]
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "run.py"), *words], env=os.environ | {"XDG_CACHE_HOME": str(cache)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strata_recipes.config.compose import compose_config, config_hash
 from strata_recipes.config.schema import Model
 from strata_recipes.errors import PackError
 from strata_recipes.modes.entry import main
@@ -46,6 +47,11 @@ def test_texts_are_counted_merged_and_planned_with(
         return tmp_path / out
 
     both = counted("both.npz", f"profile.files=[{','.join(files)}]")
+    (folder,) = (tmp_path / "results" / "profile").iterdir()
+    asked = compose_config(["mode=profile", f"profile.out={tmp_path}/both.npz", "prefill.chunk=16", f"profile.files=[{','.join(files)}]"])
+    kept = compose_config([], str(folder), "resolved")
+    assert kept.workload == asked.workload, "what was asked for, not the longest of the texts that were read"
+    assert folder.name.endswith(f"_{config_hash(asked)}") and config_hash(kept) == config_hash(asked)
     first = counted("first.npz", f"profile.files=[{files[0]}]", "prefill.order=layer_major", "prefill.super_chunk=16")
     merged = counted("merged.npz", f"profile.files=[{files[1]}]", f"profile.merge={first}")
     with ready_pack(Model()) as pack:
@@ -69,3 +75,21 @@ def test_texts_are_counted_merged_and_planned_with(
     assert main(["mode=profile", root, f"profile.files=[{files[0]}]", f"profile.merge={tmp_path}/order.npz"]) == 3
     assert "only a profile with `counts` can be merged" in capsys.readouterr().err
     assert main(["mode=profile", root]) == 2
+
+
+@pytest.mark.parametrize(
+    ("out", "what"),
+    [("nowhere/mine.npz", "would lie in {}/nowhere, which is no folder"), ("taken", "is a folder"), ("file/mine.npz", "is no folder")],
+)
+def test_where_the_profile_goes_is_checked_before_anything_is_packed_or_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], out: str, what: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text("One day.")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").write_text("")
+    words = ["mode=profile", f"profile.files=[{tmp_path}/a.txt]", f"profile.out={tmp_path}/{out}", f"results.root={tmp_path}/results"]
+    assert main(words) == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"profile.out={tmp_path}/{out}" in last and what.format(tmp_path) in last and "results.root" not in last
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "file", "taken"], "no results folder, and no pack in the cache"

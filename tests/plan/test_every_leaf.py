@@ -42,10 +42,10 @@ PLACES_AND_LABELS = {
     "mode.name",  # what is done with the plan
     "mode.table",  # of published figures: tests/modes
     "mode.profiles",  # the plan of each shipped profile: tests/modes
-    "result",  # the folder that mode=reproduce runs again; refused in others, as those of OTHER_MODES
+    "result",  # the folder that mode=reproduce runs again; noted in others, as those of OTHER_MODES
 }
 
-OTHER_MODES = ("bench.", "verify.")  # read by modes that plan nothing themselves; noted or refused in others: tests/config/test_maps.py
+OTHER_MODES = ("bench.", "verify.")  # read by modes that plan nothing themselves; noted in others: tests/config/test_other_modes.py
 
 # The changed value first, then what else it takes for the leaf to apply, which the plan to compare with has too.
 CHANGES: dict[str, list[str]] = {

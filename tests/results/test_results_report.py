@@ -24,7 +24,7 @@ def shown(plan, metrics) -> str:
 def test_the_figures_are_those_of_plan_and_metrics(plan, metrics):
     found = {(figure.part, figure.name): figure.value for figure in figures(plan, metrics)}
     assert found == {
-        ("plan", "model"): "demo, compute f32 (GPU), kv fp32",
+        ("plan", "model"): "demo, compute f32 (GPU, the CPU stands in for it), kv fp32",
         ("plan", "hardware"): "rtx3060_6gb (linux)",
         ("plan", "experts"): "budget: 100 in VRAM slots, 200 in RAM, 84 in the file",
         ("plan", "VRAM"): "3.00 GiB of 6.00 GiB",
