@@ -50,11 +50,11 @@ def edit(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after), encoding="utf-8")
 
 
-def test_arms_that_are_refused_or_compute_otherwise(strata: Strata) -> None:
-    other = ("bench.arms.other=[decode.max_new_tokens=1]", "bench.arms.same=[experts=mapped]")
-    done = strata(*TINY, *ONE_EACH, "bench.arms.base=[]", "bench.arms.refused=[kv.max_context=1]", *other)
+def test_arms_that_are_refused_or_compute_otherwise(inside: Strata) -> None:
+    other = "bench.arms.other=[decode.max_new_tokens=1]"
+    done = inside(*TINY, *ONE_EACH, "bench.arms.base=[]", "bench.arms.refused=[kv.max_context=1]", other)
     assert done.code == 2, done.err
-    assert marks(done) == {"base": "counted", "refused": "refused", "other": "other tokens", "same": "counted"}
+    assert marks(done) == {"base": "counted", "refused": "refused", "other": "other tokens"}
     found = document(done)
     assert found["identity"]["tokens_md5"] == "differ" and found["arms"]["other"]["figures"]["ready_s"] is None
     (refused,) = [run for run in found["runs"] if run["arm"] == "refused"]
@@ -63,7 +63,7 @@ def test_arms_that_are_refused_or_compute_otherwise(strata: Strata) -> None:
     assert document(done, "status.json")["exit_code"] == 2
 
 
-def test_an_arm_of_another_build_that_falls_back_or_is_killed(strata: Strata, other_build: Path, tmp_path: Path) -> None:
+def test_an_arm_of_another_build_that_falls_back_or_is_killed(inside: Strata, other_build: Path, tmp_path: Path) -> None:
     """The other build lacks a key of the schema, and the drive refuses it direct reads; a third kills itself once it has started."""
     killed = Path(shutil.copytree(other_build, tmp_path / "killed", symlinks=True))
     edit(other_build / "strata_recipes" / "config" / "bench_schema.py", "    warm_up: bool", "    warmed: bool")
@@ -71,11 +71,11 @@ def test_an_arm_of_another_build_that_falls_back_or_is_killed(strata: Strata, ot
     edit(other_build / "strata_recipes" / "engine" / "startup_unbuffered.py", "def stage_bytes", refusing)
     suicide = "    folder.started()\n    __import__('os').kill(__import__('os').getpid(), 9)\n"
     edit(killed / "strata_recipes" / "modes" / "run.py", "    folder.started()\n", suicide)
-    arms = ("bench.arms.base=[]", "bench.arms.other=[]", "bench.arms.killed=[]")
+    arms = ("bench.arms.other=[]", "bench.arms.killed=[]")
     places = (f"bench.checkouts.other='{other_build}'", f"bench.checkouts.killed='{killed}'")
-    done = strata(*TINY, *ONE_EACH, *arms, *places, "startup=unbuffered", "experts=resident")
+    done = inside(*TINY, *ONE_EACH, *arms, *places, "startup=unbuffered", "experts=resident")
     assert done.code == 5, done.err
-    assert marks(done) == {"base": "counted", "other": "fell back", "killed": "killed"}
+    assert marks(done) == {"other": "fell back", "killed": "killed"}
     whys = {run["arm"]: run["why"] for run in document(done)["runs"]}
     assert "fell back to mapped (planted)" in whys["other"] and whys["killed"] == "ended by signal 9"
     assert document(done)["arms"]["killed"]["figures"]["ready_s"] is None
@@ -87,8 +87,8 @@ def test_a_key_that_the_other_build_lacks_is_refused_where_the_arm_sets_it(insid
     assert done.code == 2 and "has no startup.depth, which this arm sets" in done.last_line
 
 
-def test_the_watchdog_stops_what_takes_the_pcs_ram(strata: Strata) -> None:
-    done = strata(*TINY, *ONE_EACH, "bench.arms.a=[]", "bench.arms.b=[]", "bench.stop_below=999TB", "bench.stop_after_s=0.3")
+def test_the_watchdog_stops_what_takes_the_pcs_ram(inside: Strata) -> None:
+    done = inside(*TINY, *ONE_EACH, "bench.arms.a=[]", "bench.arms.b=[]", "bench.stop_below=999TB", "bench.stop_after_s=0.3")
     assert done.code == 4, done.err
     found = document(done)
     run, _ = found["runs"]
@@ -97,10 +97,10 @@ def test_the_watchdog_stops_what_takes_the_pcs_ram(strata: Strata) -> None:
     assert list(done.root.glob("*/*/report.html")), "a report tells it all the same"
 
 
-NAMES = {"a/b": [], "x" * 300: ["startup=mapped"], "🐘 é": ["experts=mapped"], "con": ["experts.verify=true"]}
+NAMES = {"🐘 é/b": [], "x" * 300: ["startup=mapped"], "con": ["experts=mapped"]}
 
 
-def test_names_that_no_folder_can_have_under_a_narrow_locale(strata: Strata, tmp_path: Path) -> None:
+def test_names_that_no_folder_can_have_under_a_narrow_locale(strata: Strata, inside: Strata, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     config = {"defaults": ["config", "_self_"], "bench": {"arms": NAMES}}
@@ -111,7 +111,7 @@ def test_names_that_no_folder_can_have_under_a_narrow_locale(strata: Strata, tmp
     found = document(done)
     assert list(found["arms"]) == list(NAMES) and set(marks(done).values()) == {"counted"}
     folders = [run["folder"] for run in found["runs"]]
-    assert [folder.split("/")[1] for folder in folders] == ["01-1-a_b", "01-2-" + "x" * 40, "01-3-run", "01-4-_con"]
+    assert [folder.split("/")[1] for folder in folders] == ["01-1-b", "01-2-" + "x" * 40, "01-3-_con"]
     assert "🐘 é" in done.out
     assert all(run["cached_before_bytes"] == 0 for run in found["runs"])
     (bench,) = done.root.glob("*/*/bench.json")
@@ -121,22 +121,22 @@ def test_names_that_no_folder_can_have_under_a_narrow_locale(strata: Strata, tmp
     assert "🐘 é" in text and str(tmp_path) not in text
 
     moved = Path(shutil.move(bench.parent, tmp_path / "moved é"))
-    again = strata("--config-dir", str(moved / folders[0]), "--config-name", "resolved", root="again")
+    again = inside("--config-dir", str(moved / folders[0]), "--config-name", "resolved", root="again")
     assert again.code == 0, again.err
     assert again.json("identity.json") == json.loads((moved / folders[0] / "identity.json").read_text())
 
 
-def test_a_bench_and_its_runs_are_reproduced(strata: Strata, tmp_path: Path) -> None:
-    first = strata(*TINY, *ONE_EACH, "bench.arms.a=[startup=mapped]", "bench.arms.b=[startup=unbuffered,experts=resident]")
+def test_a_bench_and_its_runs_are_reproduced(inside: Strata) -> None:
+    first = inside(*TINY, *ONE_EACH, "bench.arms.a=[startup=unbuffered,experts=resident]", "bench.arms.b=[]")
     assert first.code == 0, first.err
     (bench,) = (path.parent for path in first.root.glob("*/*/bench.json"))
     resolved = yaml.safe_load((bench / "resolved.yaml").read_text())
-    assert resolved["bench"]["arms"] == {"a": ["startup.strategy=mapped"], "b": ["experts.mode=resident", "startup.strategy=unbuffered"]}
-    done = strata("mode=reproduce", f"result='{bench}'", root="again")
+    assert resolved["bench"]["arms"] == {"a": ["experts.mode=resident", "startup.strategy=unbuffered"], "b": []}
+    done = inside("mode=reproduce", f"result='{bench}'", root="again")
     assert done.code == 0, done.err
     found = document(done, "reproduce.json")
     assert found["equal"] == ["end", "bench identity", "arm a", "arm b"] and found["differ"] == []
-    assert [row[0] for row in found["figures"]] == ["a, ready_s", "a, startup.copy_s", "b, ready_s", "b, startup.copy_s"]
+    assert [row[0] for row in found["figures"]] == [f"{arm}, {name}" for arm in "ab" for name in ("ready_s", "startup.copy_s")]
 
 
 def change(path: Path, key: str, value: Any) -> None:
@@ -150,11 +150,11 @@ def change(path: Path, key: str, value: Any) -> None:
     path.write_text(json.dumps(data))
 
 
-def test_reproduce_says_equal_and_names_what_was_changed(strata: Strata, tmp_path: Path) -> None:
-    first = strata(*TINY, "experts.verify=true")
+def test_reproduce_says_equal_and_names_what_was_changed(inside: Strata, tmp_path: Path) -> None:
+    first = inside(*TINY, "experts.verify=true")
     assert first.code == 0, first.err
     folder = Path(shutil.move(first.folder, tmp_path / "kept"))
-    done = strata("mode=reproduce", f"result='{folder}'", root="equal")
+    done = inside("mode=reproduce", f"result='{folder}'", root="equal")
     assert done.code == 0, done.err
     equal = ["end", "plan", "tokens_md5", "first_logits_md5", "slots_checksum", "ram_checksum", "pack_id"]
     assert document(done, "reproduce.json")["equal"] == equal
@@ -163,7 +163,7 @@ def test_reproduce_says_equal_and_names_what_was_changed(strata: Strata, tmp_pat
     change(folder / "identity.json", "tokens_md5", "0" * 32)
     text = (folder / "resolved.yaml").read_text()
     (folder / "resolved.yaml").write_text(text.replace("cores: ", "cores: 1"))
-    done = strata("mode=reproduce", f"result='{folder}'", root="changed")
+    done = inside("mode=reproduce", f"result='{folder}'", root="changed")
     assert done.code == 5, done.err
     found = document(done, "reproduce.json")
     assert any(line.startswith("cpu.cores: 999 there") for line in found["facts"])
@@ -193,24 +193,24 @@ def test_what_cannot_apply_is_refused_before_anything_runs(inside: Strata, words
     assert not list(done.root.glob("*/*")), "a bench that never began leaves no folder"
 
 
-def test_verify_holds_and_fails_once_a_bound_is_tightened_past_the_truth(strata: Strata, tmp_path: Path) -> None:
-    command = f"python run.py {' '.join(TINY)} experts=resident startup=unbuffered"
+def test_verify_holds_and_fails_once_a_bound_is_tightened_past_the_truth(inside: Strata, tmp_path: Path) -> None:
+    command = f"python run.py mode=plan {' '.join(TINY)} experts=resident startup=unbuffered"
     small = {"says": "So it is.", "size": "small"}
-    claim = small | {"name": "copy", "command": command, "metric": "metrics.json:startup.copy_bytes"}
+    claim = small | {"name": "copy", "command": command, "metric": "plan.json:startup.copy_bytes"}
     printed = small | {"name": "told", "command": "python -c 'print(\"rate: 0.93 of 1\")'", "metric": "printed:rate:"}
     path = tmp_path / "claims.yaml"
     most = (DATA / "tiny-q2_0.gguf").stat().st_size
     path.write_text(yaml.dump({"claims": [claim | {"bound": f"< {most}"}, printed | {"bound": ">= 0.9"}]}))
-    done = strata("mode=verify", f"verify.claims='{path}'")
+    done = inside("mode=verify", f"verify.claims='{path}'")
     assert done.code == 0, done.err
     first, second = document(done, "verify.json")
     assert first["holds"] and second["holds"] and second["value"] == 0.93
     truth = first["value"]
     assert truth > 0
     path.write_text(yaml.dump({"claims": [claim | {"bound": f"< {truth}"}, printed | {"bound": "> 0.93"}]}))
-    done = strata("mode=verify", f"verify.claims='{path}'", root="tightened")
+    done = inside("mode=verify", f"verify.claims='{path}'", root="tightened")
     assert done.code == 5, done.err
-    assert f"claim copy no longer holds: metrics.json:startup.copy_bytes is {truth:,}, wanted < {truth}" in done.last_line
+    assert f"claim copy no longer holds: plan.json:startup.copy_bytes is {truth:,}, wanted < {truth}" in done.last_line
     assert [each["holds"] for each in document(done, "verify.json")] == [False, False]
     assert document(done, "status.json")["state"] == "failed"
 

@@ -19,8 +19,8 @@ def test_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS[:1], ids=lambda folder: folder.name)
-def test_a_committed_folder_is_reproduced(folder: Path, strata: Strata) -> None:
-    done = strata("mode=reproduce", f"result='{folder}'")
+def test_a_committed_folder_is_reproduced(folder: Path, inside: Strata) -> None:
+    done = inside("mode=reproduce", f"result='{folder}'")
     (found,) = [json.loads(path.read_text(encoding="utf-8")) for path in done.root.glob("*/*/reproduce.json")]
     assert set(found["equal"]) >= EQUAL, done.err
     assert all(line.startswith("first_logits_md5") for line in found["differ"]), found["differ"]

@@ -17,7 +17,7 @@ FILES = {
 }  # fmt: skip
 
 
-def test_the_default_run_tells_the_oracles_story_and_replays(strata: Strata) -> None:
+def test_the_default_run_tells_the_oracles_story_and_replays(strata: Strata, inside: Strata) -> None:
     first = strata()
     assert first.code == 0, first.err
     with np.load(DATA / "oracle" / "storyteller.p1.npz") as oracle:
@@ -28,7 +28,7 @@ def test_the_default_run_tells_the_oracles_story_and_replays(strata: Strata) -> 
     metrics = first.json("metrics.json")
     assert metrics["prefill"]["tokens"] == 13
     assert 0 < metrics["ready_s"] < metrics["first_token_s"]
-    again = strata("--config-dir", str(first.folder), "--config-name", "resolved", root="again")
+    again = inside("--config-dir", str(first.folder), "--config-name", "resolved", root="again")
     assert again.code == 0, again.err
     for name in ("identity.json", "plan.json"):
         assert (again.folder / name).read_bytes() == (first.folder / name).read_bytes()

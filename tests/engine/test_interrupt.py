@@ -68,11 +68,9 @@ sys.exit(code)
     [
         "fill 10",
         "copy 0",
-        "copy 50",
         "copy 90",
         "unbuffered fill 10",
         "unbuffered copy 0",
-        "unbuffered copy 50",
         "unbuffered copy 90",
         "unbuffered dead",
         "prompt",

@@ -83,7 +83,7 @@ def test_memory_goes_with_the_last_name(whole: bool) -> None:
     inputs: Any = None
     gc.disable()
     try:
-        graph = WholeToken(layers, inputs, 2, STREAM) if whole else HalvesOfToken(layers, inputs, inputs, 2, STREAM)
+        graph = WholeToken(layers, None, inputs, 2, STREAM) if whole else HalvesOfToken(layers, None, inputs, inputs, 2, STREAM)
         del layers
         assert seen() is not None
         del graph

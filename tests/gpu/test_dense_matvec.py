@@ -13,6 +13,7 @@ from kernels_numba.device import SIMULATED, address, to_device, to_host
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu import dense_matvec as module
 from kernels_numba.gpu.dense_matvec import Stack, dense_matvec
+from kernels_numba.gpu.float_products import float_cut
 from kernels_numba.gpu.teams import Cut, cut
 from kernels_numba.repack import repack
 from tests.gpu.weights import BOTH, matrix
@@ -71,16 +72,29 @@ def test_teams_that_make_several_outputs(rows: int, outs: int, monkeypatch: pyte
         check(rows_of(rows, width), made("Q8_0", width, (3, 4), width == 320), first=1, spare=1)
 
 
+# width, outputs that are cut in one way, and by how many rows they are multiplied: each number of rows and each cut once, as a kernel
+# takes a second to compile
+ALONE = [
+    (256, (1, 2, 130), (1, 3, 8)),
+    (2560, (1, 2, 130), (1, 7)),
+    (2560, (300,), (2, 5)),
+    (10_240, (1, 130), (1, 6)),
+    (10_240, (300,), (4,)),
+]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["F32", "BF16", "Q8_0", "Q2_0", "Q6_K"])
 def test_bits_do_not_depend_on_how_the_work_is_cut(name: str) -> None:
-    for width in (256, 2560, 10_240):
+    for width, (most, few) in {256: (2, {1}), 2560: (4, {1, 2}), 10_240: (4, {1, 2})}.items():
         x, big = rows_of(8, width), made(name, width, (1100,), False)
-        whole = run(x, big.stack, 0, 0)
-        for size in (1, 2, 130, 300):  # of which each is cut in another way
-            few = Stack(big.stack.table, to_device(np.array([size], np.int32)), size, name, width)
-            for rows in (1, 2, 3, 4, 5, 6, 7, 8):
-                assert same(run(x[:rows], few, 0, 0), whole[:rows, :size])
+        whole, seen = run(x, big.stack, 0, 0), set()
+        assert float_cut(width, 1100).outs == most
+        for size, rows in ((size, rows) for wide, sizes, some in ALONE if wide == width for size in sizes for rows in some):
+            stack = Stack(big.stack.table, to_device(np.array([size], np.int32)), size, name, width)
+            assert same(run(x[:rows], stack, 0, 0), whole[:rows, :size]), (width, size, rows)
+            seen.add(float_cut(width, size).outs)
+        assert seen == few
 
 
 @pytest.mark.gpu

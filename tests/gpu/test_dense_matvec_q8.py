@@ -13,6 +13,7 @@ from kernels_numba.gpu.decode import FLOATS
 from kernels_numba.gpu.dense_matvec import Stack
 from kernels_numba.gpu.dense_matvec_q8 import dense_matvec_q8
 from kernels_numba.gpu.teams import Cut, cut
+from kernels_numba.gpu.units import units
 from tests.gpu.test_dense_matvec import LIMIT, UNTOUCHED, Made, made, rows_of, same
 from tests.gpu.weights import BOTH
 
@@ -34,17 +35,23 @@ def test_teams_that_make_several_outputs(name: str, outs: int, monkeypatch: pyte
         check(rows_of(2, width), made(name, width, (3, 2), width == 320), first=1, spare=1)
 
 
+# width, outputs that are cut in one way, and by how many rows they are multiplied, as in test_dense_matvec
+ALONE = [(256, (1, 2, 130, 300), (1, 3)), (2560, (1, 2, 130, 300), (2, 5)), (10_240, (1, 130), (1, 8)), (10_240, (300,), (3,))]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["Q8_0", "Q2_0", "Q4_0", "Q6_K"])
 def test_bits_do_not_depend_on_how_the_work_is_cut(name: str) -> None:
+    unit = units(name, False, 16).values
+    cuts = [cut(10_240 // unit, size, 2 if unit > 32 else 4).outs for size in (1100, 300, 1)]
+    assert cuts == ([2, 1, 1] if unit > 32 else [4, 2, 1])
     for width in (256, 2560, 10_240):
         x, big = rows_of(8, width), made(name, width, (1100,), False)
         whole = run(x, big.stack, 0, 0)
         assert same(run(x, made(name, width, (1100,), True).stack, 0, 0), whole)
-        for size in (1, 2, 130, 300):
+        for size, rows in ((size, rows) for wide, sizes, some in ALONE if wide == width for size in sizes for rows in some):
             few = Stack(big.stack.table, to_device(np.array([size], np.int32)), size, name, width)
-            for rows in (1, 2, 3, 5, 8):
-                assert same(run(x[:rows], few, 0, 0), whole[:rows, :size])
+            assert same(run(x[:rows], few, 0, 0), whole[:rows, :size]), (width, size, rows)
 
 
 def test_wrong_arguments_are_refused() -> None:

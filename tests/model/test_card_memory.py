@@ -102,7 +102,7 @@ def passes(index: PackIndex, compute: str, rows: int) -> Allocations:
         with Allocations() as seen:
             for _ in range(2):
                 streams = torch.empty(rows, g.streams * g.hidden)
-                for layer in layers * 2:
+                for layer in layers:
                     state._tokens[layer] = start
                     out = model.mixer(layer, streams, ids, state, start)
                     del streams
