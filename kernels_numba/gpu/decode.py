@@ -27,6 +27,7 @@ from kernels_numba.formats import FORMATS
 from kernels_numba.gpu import decode_iq, decode_k
 from kernels_numba.gpu.blocks import Fields, words
 from kernels_numba.gpu.codes import SIGNED, nibble_word, spread_pairs, subtract_bytes
+from kernels_numba.gpu.decode_iq import look_up
 from kernels_numba.ptx import as_float, bits, half_to_float, load16, pick_bytes, shift_or, xor
 
 Made = tuple[Any, Any, int]
@@ -190,7 +191,7 @@ def _iq4_nl(fields: Fields) -> Made:
     @inline
     def codes_of(raw, part):  # type: ignore[no-untyped-def]
         low, high = nibble_word(raw[0], part >> 1), nibble_word(raw[1], part >> 1)
-        return decode_iq.look_up(low), decode_iq.look_up(high), half_to_float(raw[2]), _ZERO
+        return look_up(low), look_up(high), half_to_float(raw[2]), _ZERO
 
     return _nibbles(fields), codes_of, SIGNED
 

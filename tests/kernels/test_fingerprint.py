@@ -16,8 +16,17 @@ import pytest
 import kernels_numba.ptx
 from kernels_numba.device import Kernel, inline
 from kernels_numba.fingerprint import fingerprint
+from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.attention_part import part_kernel
+from kernels_numba.gpu.dense_matvec import dense_kernel
+from kernels_numba.gpu.dequantize import parts_kernel
+from kernels_numba.gpu.float_products import float_cut
+from kernels_numba.gpu.grouped_f32 import f32_kernel
+from kernels_numba.gpu.grouped_mma import mma_kernel
 from kernels_numba.gpu.kv_store import store_kernel
+from kernels_numba.gpu.matvec import matvec_kernel
+from kernels_numba.gpu.matvec_q8 import fitting, matvec_q8_kernel
+from kernels_numba.gpu.teams import Stored, cut
 from kernels_numba.ptx import add as add_rounded
 from kernels_numba.ptx import fused, multiply, store_float
 
@@ -84,3 +93,20 @@ def in_a_new_process(code: str, seed: str = "0") -> str:
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_every_formats_kernels_have_one_each(name: str) -> None:
+    """The other kernels know no format; tests/kernels/test_ptx.py asks each of them when it reads their text."""
+    form, width = FORMATS[name], 2560
+    found = []
+    for planar, alignment in ((False, 2), (True, 16)):  # plain blocks at odd places, planar ones at even ones
+        stored = Stored(1, width, form.row_bytes(width), width // form.block_values, planar)
+        found += [parts_kernel(name, output, planar, alignment) for output in ("f32", "bf16", "f16")]
+        found += [matvec_kernel(name, 640, width, float_cut(width, 640), rows, planar, alignment) for rows in (1, 8)]
+        found += [dense_kernel(name, width, cut(width // 8, 640), rows, stored) for rows in (1, 8)]
+        found += [f32_kernel((name,), 640, width, planar, (alignment,))]
+        found += [mma_kernel((name, name), 640, width, compute, planar, (alignment, alignment)) for compute in ("bf16", "f16")]
+        if name not in ("F32", "F16", "BF16"):
+            found += [matvec_q8_kernel(name, fitting(name, 640, width, planar, rows, 10), planar, alignment) for rows in (1, 8)]
+    assert len({fingerprint(kernel) for kernel in found}) == len(set(found))
