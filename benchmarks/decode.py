@@ -122,10 +122,10 @@ def profiled(work: Callable[[], object], tokens: int, token_s: float) -> list[st
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as kept, TemporaryDirectory() as folder:
+    with profile(activities=[ProfilerActivity.CUDA]) as kept:
         work()
         torch.cuda.synchronize()
-        kept.stop()
+    with TemporaryDirectory() as folder:
         kept.export_chrome_trace(str(Path(folder) / "trace.json"))
         events = json.loads((Path(folder) / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
     spans = sorted((event["ts"], event["ts"] + event["dur"], event["name"]) for event in events if event.get("cat") in ON_CARD)
