@@ -183,6 +183,7 @@ class Startup:
     copy_batch: int = leaf("count", 32, low=1)  # the same, to RAM
     threads: int = leaf("count", 6, low=1)  # reads under way at once, each with a handle of its own
     depth: int = leaf("count", 2, low=1)  # fill batches in memory: the next is read while the present one is copied
+    warm: bool = False  # after it, the kernel reads the file's experts into what RAM the plan leaves; Linux, experts.file_io=buffered
 
 
 @dataclass

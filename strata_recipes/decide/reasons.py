@@ -20,7 +20,10 @@ from strata_recipes.units import figure, gib
 def startup(case: Case, best: Option, simulator: Simulator) -> tuple[StartupPlan, Decision]:
     load, stage = best.load.start, best.ram.part(START)
     seconds = {name: simulator.start(dataclasses.replace(load, strategy=name)).moved_s for name in ("mapped", "unbuffered")}
-    return plan_startup(case.config.startup, best.placement, case.machine, best.start, load.strategy, best.file_io.value, seconds, stage)
+    left = best.ram.limit_bytes - best.ram.used_bytes
+    return plan_startup(
+        case.config.startup, best.placement, case.machine, best.start, load.strategy, best.file_io.value, seconds, stage, left
+    )
 
 
 def expert_decisions(case: Case, options: list[Option]) -> list[Decision]:

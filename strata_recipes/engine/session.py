@@ -21,6 +21,7 @@ from strata_recipes.engine.drafts import drafter_for
 from strata_recipes.engine.figures import MemoryFigures, StartParts, Threads
 from strata_recipes.engine.kept_streams import KeptStreams, StreamsInPlace, StreamsInRam
 from strata_recipes.engine.kv_memory import LockedCells
+from strata_recipes.engine.page_warmth import PageWarmth
 from strata_recipes.engine.prefill import Keep, PrefillResult, prefill
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.replies import Replies
@@ -97,6 +98,8 @@ class Session:
             self._opened.callback(self._replies.close)
             if self._card is not None:
                 self._opened.callback(torch.cuda.synchronize)  # nor does an interrupted reply's graph read what it gives back
+            if plan.startup.warm_bytes:
+                self._opened.callback(PageWarmth(self._started.tiers, order, plan.startup.warm_bytes, self._hooks.log).close)
         except BaseException:
             self.close()
             raise

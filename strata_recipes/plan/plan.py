@@ -82,6 +82,7 @@ class StartupPlan:
     threads: int = 6  # that read unbuffered
     depth: int = 2  # fill batches in memory at once
     stage_bytes: int = 0  # for reads that do not land in their place; given back after the start
+    warm_bytes: int = 0  # of the file tier that the page cache is filled with after the start
 
 
 @dataclass(frozen=True)

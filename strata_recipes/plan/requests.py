@@ -24,6 +24,7 @@ from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.compute import runs_on
 from strata_recipes.plan.decode import draft_faults
 from strata_recipes.plan.reply_rows import reply_faults
+from strata_recipes.plan.startup import warms
 from strata_recipes.plan.workload import stated_sources
 from strata_recipes.units import gib
 
@@ -60,13 +61,18 @@ def unused(config: Config, machine: Machine, file_blobs: int, file_io: str) -> I
     if file_blobs and file_io == "direct":
         if config.prefill.direct is False:
             yield "prefill.direct=false is not used: experts.file_io=direct reads all past the page cache"
-        if config.prefill.warm:
-            yield "prefill.warm=true is not used: experts.file_io=direct reads all past the page cache"
-    for name in ("direct", "warm"):
-        if file_blobs == 0 and getattr(config.prefill, name) is True:
-            yield f"prefill.{name}=true has nothing to read: no expert stays in the file"
+        for name in (name for name, asked in _warm(config) if asked):
+            yield f"{name}=true is not used: experts.file_io=direct reads all past the page cache"
+    if file_blobs and file_io != "direct" and config.startup.warm and not warms(machine.os, file_io):
+        yield f"startup.warm=true is not used: {machine.os} cannot be asked to fill its page cache"
+    for name in (name for name, asked in (("prefill.direct", config.prefill.direct is True), *_warm(config)) if asked and file_blobs == 0):
+        yield f"{name}=true has nothing to read: no expert stays in the file"
     if config.decode.sampler is Sampler.sample and config.decode.temperature == 0:
         yield "decode.top_k, top_p and seed are not used: temperature 0 takes the most likely token"
+
+
+def _warm(config: Config) -> tuple[tuple[str, bool], ...]:
+    return ("prefill.warm", config.prefill.warm), ("startup.warm", config.startup.warm)
 
 
 def _facts(machine: Machine) -> Iterator[str]:

@@ -42,10 +42,16 @@ def start_facts(place: Placement, machine: Machine, ram: Budget, file_bytes: int
     return StartFacts(place.vram_bytes + place.ram_bytes, cached, kept, file_bytes, purge)
 
 
+def warms(os: str, file_io: str) -> bool:
+    """Whether the kernel can be asked to fill the page cache, and decode reads through it."""
+    return os == "linux" and file_io == "buffered"
+
+
 def plan_startup(
-    asked: Startup, place: Placement, machine: Machine, facts: StartFacts, chosen: str, file_io: str, seconds: dict[str, float], stage: int
-) -> tuple[StartupPlan, Decision]:
-    """`seconds` by strategy, from the simulator; `stage`: bytes of the plan's start-up buffers."""
+    asked: Startup, place: Placement, machine: Machine, facts: StartFacts, chosen: str, file_io: str, seconds: dict[str, float], stage: int,
+    left_bytes: int,
+) -> tuple[StartupPlan, Decision]:  # fmt: skip
+    """`seconds` by strategy, from the simulator; `stage`: bytes of the start-up buffers; `left_bytes`: of RAM beside the plan's own."""
     because = _because(asked, machine, facts, file_io, seconds)
     plan = StartupPlan(
         strategy=chosen,
@@ -57,6 +63,7 @@ def plan_startup(
         threads=asked.threads,
         depth=asked.depth,
         stage_bytes=stage,
+        warm_bytes=min(place.file_bytes, left_bytes) if asked.warm and warms(machine.os, file_io) else 0,
     )
     return plan, Decision("startup.strategy", chosen, because)
 

@@ -48,6 +48,10 @@ class MappedTier:
         """Has the kernel read a range ahead."""
         self._file.will_need(offset, num_bytes)
 
+    def cached_share(self, offset: int, num_bytes: int) -> float | None:
+        """Of a range in the page cache; None where that is not known."""
+        return self._file.cached_share(offset, num_bytes)
+
     def visit(self, layer: int, experts: Sequence[int]) -> Visit:
         return _MappedVisit(self._file, [self._index.offset(layer, expert) for expert in experts], self._index.layers[layer].blob_bytes)
 

@@ -141,6 +141,10 @@ class ExpertTiers:
         if isinstance(self._file, MappedTier):
             self._file.will_need(offset, num_bytes)
 
+    def cached_share(self, offset: int, num_bytes: int) -> float | None:
+        """Share of a range of the file in the page cache; None where experts are not read through a mapping, or it is not known."""
+        return self._file.cached_share(offset, num_bytes) if isinstance(self._file, MappedTier) else None
+
     def check(self) -> None:
         """FileError if the file tier's file was cut, rewritten or replaced."""
         if self._file:

@@ -94,6 +94,7 @@ CHANGES: dict[str, list[str]] = {
     "startup.copy_batch": ["startup.copy_batch=3"],
     "startup.threads": ["startup.threads=2"],
     "startup.depth": ["startup.depth=3"],
+    "startup.warm": ["startup.warm=true", "experts=mapped", "experts.file_io=buffered"],
     "prefill.order": ["prefill.order=chunked"],
     "prefill.chunk": ["prefill.chunk=64"],
     "prefill.super_chunk": ["prefill.super_chunk=1024", *LAYER_MAJOR],

@@ -50,6 +50,28 @@ def test_cached_pages_count_only_as_far_as_ram_holds_them_beside_the_copy() -> N
     assert start_facts(place, dataclasses.replace(pc, os="windows"), found.ram, 40 * 10**9).purge_s == 1.0
 
 
+def test_the_page_cache_is_warmed_as_far_as_ram_is_left() -> None:
+    mapped: dict[str, Any] = dict(mode=ExpertsMode.mapped, slots=0, file_io=FileIo.buffered)
+    assert plan(**mapped).startup.warm_bytes == 0
+    found = plan(startup=Startup(warm=True), **mapped)
+    assert found.startup.warm_bytes == found.experts.file_bytes > 0
+    tight = plan(startup=Startup(warm=True), available=found.ram.used_bytes + small_config().hardware.headroom + 4096, **mapped)
+    assert tight.startup.warm_bytes == tight.ram.limit_bytes - tight.ram.used_bytes < found.experts.file_bytes
+
+
+@pytest.mark.parametrize(
+    ("facts", "experts", "note"),
+    [
+        ({}, dict(mode=ExpertsMode.mapped, slots=0, file_io=FileIo.direct), "startup.warm=true is not used: experts.file_io=direct reads"),
+        (dict(os="windows"), dict(mode=ExpertsMode.mapped, slots=0, file_io=FileIo.buffered), "not used: windows cannot be asked"),
+        ({}, dict(mode=ExpertsMode.full_arena), "startup.warm=true has nothing to read: no expert stays in the file"),
+    ],
+)
+def test_a_warm_page_cache_that_would_not_help_is_noted(facts: dict[str, Any], experts: dict[str, Any], note: str) -> None:
+    found = plan(startup=Startup(warm=True), **facts, **experts)
+    assert found.startup.warm_bytes == 0 and any(note in text for text in found.notes), found.notes
+
+
 def test_a_purge_can_turn_the_choice() -> None:
     drive = dataclasses.replace(Drive(10e9, 0.2e9, 9e9), cached_share=1.0)
     assert plan(drive).startup.strategy == "unbuffered"
