@@ -134,6 +134,7 @@ def _driver() -> Any:
 def _attach() -> None:
     """Makes the GPU's context, which torch uses too, this thread's own: a thread that never used it has none."""
     if not getattr(_THIS_THREAD, "attached", False):
+        check_device()
         cuda.current_context()
         _THIS_THREAD.attached = True
 
