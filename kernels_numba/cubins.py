@@ -24,18 +24,21 @@ class Cubin:
 
 
 @functools.cache
-def folder() -> Path:
-    """In the user's cache: $XDG_CACHE_HOME or ~/.cache, %LOCALAPPDATA% on Windows; a temporary folder where there is no home."""
+def folder() -> Path | None:
+    """In the user's cache: $XDG_CACHE_HOME or ~/.cache, %LOCALAPPDATA% on Windows. None where there is no home: what lies in a
+    temporary folder another user could have put there, and it would run."""
     stated = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", "")
     try:
         root = Path(stated) if stated and Path(stated).is_absolute() else Path.home() / ".cache"
     except RuntimeError:
-        root = Path(tempfile.gettempdir())
+        return None
     return root / "strata_recipes" / "kernels"
 
 
-def kept(key: str, place: Path) -> Cubin | None:
+def kept(key: str, place: Path | None) -> Cubin | None:
     """What `keep` wrote there under that key; None where there is nothing, or not the whole of it."""
+    if place is None:
+        return None
     try:
         data = _path(key, place).read_bytes()
     except OSError:
@@ -47,18 +50,31 @@ def kept(key: str, place: Path) -> Cubin | None:
     return Cubin(entry.decode(), code)
 
 
-def keep(key: str, cubin: Cubin, place: Path) -> None:
+def keep(key: str, cubin: Cubin, place: Path | None) -> None:
     """Written whole or not at all. Where it cannot be written, that is said once: each start will compile again."""
-    path, body = _path(key, place), cubin.entry.encode() + b"\n" + cubin.code
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    if place is None:
+        _not_kept(f"there is no home folder: set {'LOCALAPPDATA' if os.name == 'nt' else 'XDG_CACHE_HOME'}")
+        return
+    body = cubin.entry.encode() + b"\n" + cubin.code
     try:
         place.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(_HASH(body).digest() + body)
-        os.replace(partial, path)
+        _write(_path(key, place), _HASH(body).digest() + body)
     except OSError as error:
+        if kept(key, place) is None:  # Windows replaces no file that another process, which kept it first, is reading
+            _not_kept(f"{place}: {error.strerror}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Through a file of its own: threads, and processes of one number in two containers, may keep the same kernel at once."""
+    number, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with open(number, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    except BaseException:
         with contextlib.suppress(OSError):
-            partial.unlink()
-        _not_kept(f"{place}: {error.strerror}")
+            os.unlink(partial)
+        raise
 
 
 @functools.cache

@@ -91,7 +91,7 @@ def _launched(kernel: Kernel, blocks: int, stream: int, values: list[Any], kinds
 @functools.cache
 def _loaded(kernel: Kernel) -> Any:
     """Its function in the GPU's memory: what an earlier start compiled, or compiled now and kept."""
-    key = fingerprint(check_device(), _versions(), kernel)
+    key = _key(kernel)
     found = kept(key, folder())
     if found is None:
         found = _compiled(kernel)
@@ -101,9 +101,17 @@ def _loaded(kernel: Kernel) -> Any:
     return _answer(driver.cuKernelGetFunction(_answer(driver.cuLibraryGetKernel(library, found.entry.encode()))))
 
 
+def _key(kernel: Kernel) -> str:
+    """Of all that its machine code hangs on: GPU, compilers, how they are called, and what the body reaches."""
+    return fingerprint(check_device(), _versions(), _jitted, kernel.signature.args, kernel.bounds, kernel)
+
+
+def _jitted(kernel: Kernel) -> Any:
+    return cuda.jit(kernel.signature, launch_bounds=kernel.bounds)(kernel.body)
+
+
 def _compiled(kernel: Kernel) -> Cubin:
-    jitted = cuda.jit(kernel.signature, launch_bounds=kernel.bounds)(kernel.body)
-    (made,) = jitted.overloads.values()
+    (made,) = _jitted(kernel).overloads.values()
     return Cubin(made.entry_name, bytes(made.library.get_cubin().code))
 
 
@@ -126,6 +134,7 @@ def _driver() -> Any:
 def _attach() -> None:
     """Makes the GPU's context, which torch uses too, this thread's own: a thread that never used it has none."""
     if not getattr(_THIS_THREAD, "attached", False):
+        check_device()
         cuda.current_context()
         _THIS_THREAD.attached = True
 

@@ -39,6 +39,7 @@ def _lines(value: Any) -> Iterator[str]:
         yield f"array {value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     elif function is not None:
         yield _function_digest(function)
+        yield from _lines(sorted(getattr(value, "targetoptions", {}).items()))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield type(value).__qualname__
         yield from _lines([getattr(value, field.name) for field in dataclasses.fields(value)])
@@ -47,9 +48,9 @@ def _lines(value: Any) -> Iterator[str]:
 
 
 def _python_function(value: Any) -> types.FunctionType | None:
-    """Of a plain function, numba's dispatcher or intrinsic, or a cached function of ours."""
+    """Of a plain function, numba's dispatcher or intrinsic, or a cached function of ours. A plain one is itself, whatever it wraps."""
     for name in ("py_func", "_defn", "__wrapped__"):
-        value = getattr(value, name, value)
+        value = value if isinstance(value, types.FunctionType) else getattr(value, name, value)
     return value if isinstance(value, types.FunctionType) else None
 
 
@@ -61,11 +62,11 @@ def _function_digest(function: types.FunctionType) -> str:
 
 def _function_lines(function: types.FunctionType) -> Iterator[str]:
     yield f"{function.__module__}.{function.__qualname__}"
-    if _is_library(function.__module__):
+    if _is_library(function.__globals__.get("__name__")):  # `__module__` can be that of what it wraps
         return
     code = function.__code__
     yield _code_digest(code)
-    yield from _lines(function.__defaults__)
+    yield from _lines((function.__defaults__, function.__kwdefaults__))
     yield from _lines([cell.cell_contents for cell in function.__closure__ or ()])
     for name in _globals_read(code):
         if name in function.__globals__:
@@ -76,7 +77,8 @@ def _function_lines(function: types.FunctionType) -> Iterator[str]:
 def _code_digest(code: types.CodeType) -> str:
     constants = [sorted(map(repr, one)) if isinstance(one, frozenset) else one for one in code.co_consts]
     inner = [_code_digest(one) if isinstance(one, types.CodeType) else one for one in constants]
-    return fingerprint(code.co_code, code.co_names, code.co_varnames, code.co_freevars, inner)
+    arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    return fingerprint(code.co_code, arguments, code.co_names, code.co_varnames, code.co_freevars, inner)
 
 
 @functools.cache
@@ -88,9 +90,9 @@ def _globals_read(code: types.CodeType) -> list[str]:
     return sorted(names)
 
 
-def _is_library(module: str) -> bool:
-    """Not ours, nor our tests'."""
-    return module.split(".")[0] in ("numba", "numba_cuda", "numpy", "llvmlite", "math", "builtins", "inspect", "functools")
+def _is_library(module: str | None) -> bool:
+    """Not ours, nor our tests', nor of text that was executed."""
+    return (module or "").split(".")[0] in ("numba", "numba_cuda", "numpy", "llvmlite", "math", "builtins", "inspect", "functools")
 
 
 def _name(value: Any) -> str:
@@ -99,6 +101,7 @@ def _name(value: Any) -> str:
         return f"module {value.__name__}"
     if type(value).__module__.startswith("llvmlite.ir"):
         return f"type {value}"
-    if isinstance(value, type | types.BuiltinFunctionType | np.ufunc):
+    stable = _is_library(value.__module__) if isinstance(value, type) else isinstance(value, types.BuiltinFunctionType | np.ufunc)
+    if stable:  # a class of ours can hold constants that the body reads
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', None) or value.__name__}"
     raise TypeError(f"a kernel reaches {value!r}, of which no fingerprint can be made: pass it as an argument, or as numbers")

@@ -86,8 +86,10 @@ class TokenStepper:
         done.inputs.put(np.array(tokens, np.int64), self._state)
         try:
             done.run()
-        finally:
             self._stream.synchronize()
+        except BaseException:
+            torch.cuda.synchronize(self._model.device)  # streams beside ours too, which it may not have joined yet
+            raise
         done.inputs.refuse_nan(first)
         done.capture()
         return done.inputs

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from strata_recipes.files.aligned import unmap
 from strata_recipes.files.fault import Guard
-from strata_recipes.files.residency import resident_bytes
+from strata_recipes.files.residency import is_told, resident_bytes
 from strata_recipes.files.source import Bytes, Counters, FileHandle, Identity, check_range
 
 # One WILLNEED reads no further than the device's read-ahead window, so that a long range is asked for in steps of it.
@@ -30,6 +29,7 @@ class MappedFile:
         self.size = size
         self.counters = counters or Counters()  # those of the mapping that this one follows
         self._handle = FileHandle(path, size)
+        self._told = is_told(path, self._handle.number)
         try:
             self._map = mmap.mmap(self._handle.number, size, access=mmap.ACCESS_READ) if size else None
         except BaseException:
@@ -63,7 +63,7 @@ class MappedFile:
 
     def cached_share(self, offset: int, num_bytes: int) -> float | None:
         """Share of a range that the page cache holds, 0 to 1; None where the system does not tell. Nothing is read."""
-        if not sys.platform.startswith("linux"):
+        if not self._told:
             return None
         return resident_bytes(self._bytes.ctypes.data, offset, num_bytes) / num_bytes if num_bytes else 1.0
 

@@ -20,9 +20,9 @@ def cached_bytes(path: Path, ranges: Sequence[tuple[int, int]] | None = None) ->
 
     None where the system does not tell. `ranges=None` is the whole file. Nothing is read.
     """
-    if not sys.platform.startswith("linux"):
-        return None
     with open(path, "rb") as file:
+        if not is_told(path, file.fileno()):
+            return None
         size = os.fstat(file.fileno()).st_size
         if size == 0:
             return 0
@@ -34,6 +34,12 @@ def cached_bytes(path: Path, ranges: Sequence[tuple[int, int]] | None = None) ->
                 )
             finally:
                 del base  # the mapping cannot close under it
+
+
+def is_told(path: Path, number: int) -> bool:
+    """Whether the system tells this process what of an open file is cached. Linux calls all of it cached where a file is another user's
+    and may not be written: a pack that several users share, say."""
+    return sys.platform.startswith("linux") and (os.fstat(number).st_uid == os.geteuid() or os.access(path, os.W_OK))
 
 
 def cached_share(path: Path, offset: int, num_bytes: int) -> float | None:

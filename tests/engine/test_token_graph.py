@@ -110,3 +110,20 @@ def test_choices_that_are_read_again_count_once(monkeypatch: pytest.MonkeyPatch)
     stepper.keep_only(2)
     assert read == [[5, 6, 7], [5, 6]]
     assert [routed.shape for routed in counted] == [(1, 3, 1)]
+
+
+def test_a_pass_that_fails_leaves_nothing_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream beside may still gather into the memory of the next prompt's ring: the one that would have joined it cannot tell."""
+    waited: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    stepper: Any = object.__new__(TokenStepper)
+    stepper._state, stepper._stream = SimpleNamespace(num_tokens=3), SimpleNamespace(synchronize=lambda: None)
+    stepper._model, stepper._tiers = SimpleNamespace(device="card"), SimpleNamespace(take_moves=lambda: ())
+    stepper._passes = {1: SimpleNamespace(run=interrupted, inputs=SimpleNamespace(put=lambda tokens, state: None))}
+    with pytest.raises(KeyboardInterrupt):
+        stepper._read([5])
+    assert waited == ["card"]

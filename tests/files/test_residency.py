@@ -65,3 +65,16 @@ def test_partial_pages_count_their_bytes_only(cold: Path) -> None:
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert cached_bytes(tmp_path / "empty") == 0
+
+
+def test_of_another_users_file_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux then calls every page cached, whatever is: a plan would count on it, and no blob would be asked for ahead."""
+    path = tmp_path / "shared.bin"
+    path.write_bytes(bytes(8192))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cached_bytes(path) is not None  # one's own may be read-only
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(path).st_uid + 1)
+    assert cached_bytes(path) is None and cached_share(path, 0, 4096) is None
+    file = MappedFile(path, 8192)
+    assert file.cached_share(0, 4096) is None
+    file.close()

@@ -46,3 +46,35 @@ def test_a_place_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
 def test_the_folder_is_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", str(tmp_path))
     assert cubins.folder.__wrapped__() == tmp_path / "strata_recipes" / "kernels"
+
+
+def test_without_a_home_none_is_kept_where_another_user_could_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    cubins._not_kept.cache_clear()
+    monkeypatch.delenv("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cubins.folder.__wrapped__() is None and kept("k", None) is None
+    with pytest.warns(RuntimeWarning, match="there is no home folder: set "):
+        keep("k", CODE, None)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_two_that_keep_one_kernel_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+    """The second one is done before the first renames, which Windows then refuses while a third reads."""
+    cubins._not_kept.cache_clear()
+    replace = os.replace
+
+    def late(partial: str, path: Path) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        keep("k", CODE, tmp_path)
+        if refused:
+            raise PermissionError(13, "Access is denied")
+        replace(partial, path)
+
+    monkeypatch.setattr(os, "replace", late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        keep("k", CODE, tmp_path)
+    assert kept("k", tmp_path) == CODE and [path.name for path in tmp_path.iterdir()] == ["k.cubin"]

@@ -37,6 +37,8 @@ def test_a_kernel_starts_no_compiler_until_it_is_launched() -> None:
 def test_no_driver_is_one_sentence() -> None:
     with pytest.raises(device.DeviceMismatch, match="no usable NVIDIA driver: "):
         device.check_device()
+    with pytest.raises(device.DeviceMismatch, match="no usable NVIDIA driver: "):
+        device.Kernel(lambda: None, "", 32).launch(1, 0)
 
 
 def test_an_old_gpu_is_refused_with_driver_and_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numba import types
 
 import kernels_numba.ptx
-from kernels_numba.device import Kernel, inline
+from kernels_numba import device
+from kernels_numba.device import Kernel, cuda, inline
 from kernels_numba.fingerprint import fingerprint
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.attention_part import part_kernel
@@ -66,6 +70,42 @@ def test_a_device_functions_code_and_closure_and_an_intrinsics_count() -> None:
     assert fingerprint(made(add=adding(1))) == fingerprint(made(add=adding(1)))
 
 
+def test_how_a_device_function_is_compiled_counts() -> None:
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+    ways = (inline(add), cuda.jit(device=True)(add), cuda.jit(device=True, fastmath=True)(add))
+    assert len({fingerprint(made(add=one)) for one in ways}) == 3
+    assert fingerprint(made(add=inline(add))) == fingerprint(made(add=ways[0]))
+
+
+def test_a_wrapper_counts_with_what_it_wraps() -> None:
+    def adding(step: int) -> Any:
+        return functools.wraps(max)(lambda a, b: a + b + step)
+
+    assert fingerprint(made(add=adding(1))) != fingerprint(made(add=adding(2)))
+    assert fingerprint(made(add=adding(1))) == fingerprint(made(add=adding(1)))
+
+
+def test_how_arguments_are_taken_counts() -> None:
+    code = ("def f(a): return a", "def f(*a): return a", "def f(*, a=1): return a", "def f(*, a=2): return a")
+    found: list[dict[str, Any]] = [{}, {}, {}, {}]
+    for line, names in zip(code, found, strict=True):
+        exec(line, names)
+    assert len({fingerprint(names["f"]) for names in found}) == 4
+
+
+def test_how_kernels_are_compiled_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "check_device", lambda: "a GPU")
+    before = device._key(made())
+    monkeypatch.setattr(device, "_jitted", lambda kernel: cuda.jit(kernel.signature, fastmath=True)(kernel.body))
+    assert device._key(made()) != before
+    monkeypatch.undo()
+    monkeypatch.setattr(device, "check_device", lambda: "a GPU")
+    monkeypatch.setitem(device._SCALARS, "i32", types.uint32)
+    assert device._key(made()) != before
+
+
 def test_a_global_that_the_body_reads_counts() -> None:
     code = "from tests.kernels import test_fingerprint as t; t.STEP = {}; " + HASHES.replace("HASHED", "t.made()")
     told = [in_a_new_process(code.format(step)) for step in (3, 4, 3)]
@@ -82,6 +122,8 @@ def test_processes_agree_whatever_their_hash_seed() -> None:
 def test_what_cannot_be_told_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"a kernel reaches <object object at .*>, of which no fingerprint can be made"):
         fingerprint(made(object()))
+    with pytest.raises(TypeError, match="a kernel reaches <enum 'Step'>"):  # its values could change without its name
+        fingerprint(made(IntEnum("Step", "ONE")))
     with pytest.raises(TypeError, match=r"module 'kernels_numba\.ptx'"):
         fingerprint(kernels_numba.ptx)
 
