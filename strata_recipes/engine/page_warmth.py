@@ -52,9 +52,9 @@ class PageWarmth:
             self._log(f"startup.warm: {gib(asked)} of the file tier were read into the page cache in {took:.1f} s{ending}")
 
     def _came(self, offset: int, num_bytes: int) -> bool:
-        """Whether the page cache holds that range, once it does."""
+        """Whether the page cache holds that range, once it does, or is not known to (a file of another user's)."""
         until = time.perf_counter() + GIVE_UP_S
-        while self._tiers.cached_share(offset, num_bytes) != 1.0:
+        while self._tiers.cached_share(offset, num_bytes) not in (1.0, None):
             if time.perf_counter() > until or self._stopping.wait(LOOK_S):
                 return False
         return True

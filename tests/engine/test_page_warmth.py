@@ -46,7 +46,7 @@ class Tiers:
         expert = offset // STRIDE
         self._looks[expert] = self._looks.get(expert, 0) + 1
         if self._looks[expert] < 3 or expert == self._lost:
-            return 0.5
+            return 0.0 if self._looks[expert] == 1 else 0.5
         self._there.add(expert)
         return 1.0
 
