@@ -9,9 +9,10 @@ from strata_recipes.machine.facts import DEVICE, ESTIMATED
 
 
 def restate(config: Config, overrides: Iterable[str]) -> None:
-    """Takes from `hardware.probed` what the overrides of a replay state, so that record and hash do not call it found."""
-    stated = {line.lstrip("+").partition("=")[0] for line in overrides}
-    config.hardware.probed = [key for key in config.hardware.probed if probed_key(key) not in stated]
+    """Takes from `hardware.probed` what the overrides of a replay state, so that record and hash do not call it found. Of a section that
+    is given as a whole (`hardware.drive={direct: 1e9}`) all is."""
+    stated = tuple(f"{line.lstrip('+').partition('=')[0]}." for line in overrides)
+    config.hardware.probed = [key for key in config.hardware.probed if not f"{probed_key(key)}.".startswith(stated)]
 
 
 def probed_key(entry: str) -> str:

@@ -30,10 +30,10 @@ class CardReplies:
         self._model, self._index, self._tiers = model, index, tiers
         self._table = AddressTable(tiers, model.device)
         self._rows = plan.decode.draft_tokens + 1
-        self._stage: LockedBuffer | None = None
+        self._gather = None if self._table.in_vram.all() else gather_room(index, self._rows, idle)
+        self._stage: LockedBuffer | None = None  # the last thing taken: where another is refused no lock is left behind
         if not (self._table.whole if adapt is None else self._table.whole_wherever):  # once made, graphs of whole tokens stay
             self._stage = LockedBuffer(self._rows * index.geometry.top_k * max_stride(index), 4096, locks)
-        self._gather = None if self._table.in_vram.all() else gather_room(index, self._rows, idle)
         self.refused = None if self._stage is None else _out_of_reach(self._stage)
         self._made: tuple[SequenceState, TokenStepper] | None = None
 

@@ -103,6 +103,7 @@ class TokenStepper:
         gathered = None if room is None else Gathered(self._ops, self._index.layers, self._table.near, room[: rows * g.top_k])
         inputs = TokenInputs(self._model, buffers, self._ends)
         self._passes[rows] = _Pass(layers, gathered, inputs, self._tiers, self._table, self._stage, self._stream)
+        self._stream.wait_stream(torch.cuda.current_stream(device))  # which zeroes all that was made here, and at first the room
         return self._passes[rows]
 
 

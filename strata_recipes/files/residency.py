@@ -20,6 +20,8 @@ def cached_bytes(path: Path, ranges: Sequence[tuple[int, int]] | None = None) ->
 
     None where the system does not tell. `ranges=None` is the whole file. Nothing is read.
     """
+    if not sys.platform.startswith("linux"):
+        return None
     with open(path, "rb") as file:
         if not is_told(path, file.fileno()):
             return None

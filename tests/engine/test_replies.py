@@ -121,6 +121,21 @@ def test_where_every_expert_has_an_address_nothing_need_be_reached(tiny: Pack, m
     replies.close()
 
 
+def test_a_card_that_has_no_room_leaves_no_lock_behind(tiny: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*words: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    some: Any = SimpleNamespace(whole=False, in_vram=torch.zeros(2).bool())
+    taken: list[int] = []
+    monkeypatch.setattr("strata_recipes.engine.card_replies.AddressTable", lambda tiers, device: some)
+    monkeypatch.setattr("strata_recipes.engine.card_replies.gather_room", refused)
+    monkeypatch.setattr(Locks, "lock", lambda self, view: taken.append(view.size) or True)
+    plan, model, nothing = plan_for(tiny), SimpleNamespace(device=torch.device("cpu")), None
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        CardReplies(plan, tiny.index, model, nothing, Locks(True), torch.empty(0, dtype=torch.uint8), None)  # type: ignore[arg-type]
+    assert taken == []
+
+
 def test_a_walk_that_was_planned_is_no_fallback(tiny: Pack) -> None:
     with Session(plan_for(tiny, prompt=20, new=4), tiny) as session:
         session.prompt(GREEDY["ids"][:20])

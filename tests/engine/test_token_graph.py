@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from strata_recipes.engine import token_stepper
 from strata_recipes.engine.token_graph import Captured, HalvesOfToken, WholeToken
 from strata_recipes.engine.token_stepper import TokenStepper
 
@@ -127,3 +128,23 @@ def test_a_pass_that_fails_leaves_nothing_going_on(monkeypatch: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt):
         stepper._read([5])
     assert waited == ["card"]
+
+
+def test_a_pass_begins_once_all_that_it_reads_is_zeroed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is zeroed on torch's current stream, which a reply's own does not wait for by itself."""
+    done: list[str] = []
+
+    def makes(name: str) -> Any:
+        return lambda *words: done.append(name)
+
+    for name in ("ReplyBuffers", "TokenLayers", "Gathered", "TokenInputs", "_Pass"):
+        monkeypatch.setattr(token_stepper, name, makes(name))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "torch's")
+    stepper: Any = object.__new__(TokenStepper)
+    stepper._stream = SimpleNamespace(wait_stream=lambda other: done.append(f"waits for {other}"))
+    stepper._model, stepper._gather = SimpleNamespace(geometry=SimpleNamespace(top_k=1), device="card"), torch.zeros(1, 16)
+    stepper._index, stepper._table = SimpleNamespace(layers=()), SimpleNamespace(on_card=None, near=None)
+    stepper._ops = stepper._tiers = stepper._stage = stepper._room = stepper._ends = None
+    stepper._state, stepper._passes = SimpleNamespace(max_context=8), {}
+    stepper._make(1)
+    assert done[-2:] == ["_Pass", "waits for torch's"]

@@ -77,6 +77,16 @@ def test_a_replay_that_states_what_was_found_is_another_run(here: Card | None, t
     )
 
 
+def test_a_section_that_a_replay_gives_as_a_whole_is_stated(tmp_path: Path) -> None:
+    """Else two of them would be one run to sweep.resume."""
+    found = compose_config(["hardware=rtx3060_6gb"])
+    found.hardware.probed = ["drive.direct", "drive.cached", "gpu.vram"]
+    again = [replayed(found, tmp_path, f"hardware.drive={{direct: {rate}}}") for rate in (1_000_000_000, 2_000_000_000)]
+    assert [config.hardware.drive.direct for config in again] == [1e9, 2e9]
+    assert [config.hardware.probed for config in again] == [["gpu.vram"]] * 2
+    assert len({config_hash(config) for config in (found, *again)}) == 3
+
+
 def test_what_was_found_is_a_key() -> None:
     with pytest.raises(ConfigError, match=r"hardware.probed names gpu.vrom, which no key of the config is"):
         compose_config(["hardware.probed=[ram,gpu.vrom]"])
