@@ -40,10 +40,9 @@ def main(arguments: Sequence[str]) -> int:
             drop_cached(path)
             with limited(GROUP) as group, locked(BALLAST, group):
                 found[arm].append(run((*SETTINGS, f"model.pack={pack}", f"startup={arm}"), root, group))
-            print(told(arm, found[arm][-1]), flush=True)
-        drop_cached(path)
-        raw.append(raw_rate(path, path.stat().st_size))
-        print(f"raw direct {raw[-1] / 1e9:.2f} GB/s", flush=True)
+            drop_cached(path)
+            raw.append(raw_rate(path, path.stat().st_size))
+            print(told(arm, found[arm][-1]), f"raw direct {raw[-1] / 1e9:.2f} GB/s", flush=True)
     lines = report(found, statistics.median(raw))
     (root / "report.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))

@@ -31,7 +31,10 @@ MAX_GRID = 2**31 - 1
 _SCALARS = {"i32": types.int32, "i64": types.int64, "f32": types.float32}
 _NUMPY = {"i32": np.int32, "i64": np.int64, "f32": np.float32}
 _CTYPES = {"i32": c_int32, "i64": c_int64, "f32": c_float}
-_TOOLS = "numba", "numba-cuda", "llvmlite"
+_TOOLS = (  # what makes machine code, by its package; those of CUDA 12 have names of their own
+    "numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-cuda-nvrtc", "nvidia-nvjitlink",
+    "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvrtc-cu12", "nvidia-nvjitlink-cu12",
+)  # fmt: skip
 _THIS_THREAD = threading.local()
 
 
@@ -83,7 +86,7 @@ def _simulated(kernel: Kernel) -> Any:
 
 
 def _launched(kernel: Kernel, blocks: int, stream: int, values: list[Any], kinds: tuple[Any, ...]) -> None:
-    """Through the driver itself, which takes a tenth of the time of numba's own launch."""
+    """Through the driver itself: numba launches what it compiled in this process, not what was loaded."""
     parameters = tuple(value.item() for value in values), kinds
     _answer(_driver().cuLaunchKernel(_loaded(kernel), blocks, 1, 1, kernel.threads, 1, 1, 0, stream, parameters, 0))
 
@@ -140,8 +143,16 @@ def _attach() -> None:
 
 
 @functools.cache
-def _versions() -> tuple[str, ...]:
-    return tuple(importlib.metadata.version(name) for name in _TOOLS)
+def _versions() -> tuple[str | None, ...]:
+    return tuple(_version(name) for name in _TOOLS)
+
+
+def _version(package: str) -> str | None:
+    """None where it is not installed: the toolkit is then the system's, whose version check_device tells."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @functools.cache

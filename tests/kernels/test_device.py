@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -88,3 +89,20 @@ def test_addresses_are_64_bit_and_arguments_checked() -> None:
         device.address("x", interface("<f8", (2, 3)), "float32", (2, 4))
     with pytest.raises(ValueError, match="x is not contiguous"):
         device.address("x", interface("<f4", (2, 3), (24, 8)), "float32", (2, 3))
+
+
+@pytest.mark.parametrize("changed", ["numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink-cu12"])
+def test_another_compiler_finds_no_kernel_of_the_one_before(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = dict.fromkeys(device._TOOLS, "1.0")
+
+    def told(package: str) -> str:
+        if package not in versions:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    monkeypatch.setattr(importlib.metadata, "version", told)
+    before = device._versions.__wrapped__()
+    versions[changed] = "1.1"
+    newer = device._versions.__wrapped__()
+    del versions[changed]
+    assert len({before, newer, device._versions.__wrapped__()}) == 3
