@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels_numba import reference, reference_ops
+from kernels_numba.endings import Columns, Ending, Mixed
 from kernels_numba.formats import FORMATS
 from kernels_numba.repack import unpack
 
@@ -50,14 +51,30 @@ def stacked(stack: Matrices) -> Floats:
     return np.concatenate(values).reshape(stack.num_outs, stack.width)
 
 
-def dense_matvec(x: Floats, stack: Matrices, out: Floats, first: int) -> None:
-    """out[:, first : first + num_outs] = x W^T."""
-    out[:, first : first + stack.num_outs] = reference_ops.matvec(x, stacked(stack))
+def dense_matvec(x: Floats, stack: Matrices, to: Ending) -> None:
+    """x W^T to its ending."""
+    ended(reference_ops.matvec(x, stacked(stack)), to)
 
 
-def dense_matvec_q8(codes: NDArray[np.int8], scales: Floats, stack: Matrices, out: Floats, first: int) -> None:
+def dense_matvec_q8(codes: NDArray[np.int8], scales: Floats, stack: Matrices, to: Ending) -> None:
     """The same of the values that codes and scales stand for."""
-    out[:, first : first + stack.num_outs] = reference_ops.matvec(reference_ops.unquantized(codes, scales), stacked(stack))
+    ended(reference_ops.matvec(reference_ops.unquantized(codes, scales), stacked(stack)), to)
+
+
+def ended(sums: Floats | Wide, to: Ending) -> None:
+    """What becomes of sums [R, n]."""
+    if isinstance(to, Mixed):
+        mixed = sigmoid(sums) * to.normed
+        to.x[:] = mixed.reshape(len(sums), -1, to.x.shape[1]).mean(1)
+        return
+    columns = np.arange(to.first, to.first + sums.shape[1])
+    if isinstance(to, Columns):
+        to.out[:, columns] = sums
+        return
+    rank, wide = to.act.shape[1], sums.astype(np.float64) / to.num_streams
+    inside = columns < rank
+    to.act[:, columns[inside]] = reference_ops.silu(wide[:, inside])
+    to.strengths[:, columns[~inside] - rank] = 2 * sigmoid(wide[:, ~inside])
 
 
 def hyper_inject_norm(streams: Floats, block: Floats, strengths: Floats, weight: Floats, eps: float, normed: Floats) -> None:
@@ -67,19 +84,6 @@ def hyper_inject_norm(streams: Floats, block: Floats, strengths: Floats, weight:
     streams[:] = (split + block[:, None] * strengths[:, :, None]).reshape(rows, -1)
     wide = streams.astype(np.float64).reshape(rows, count, width)
     normed[:] = (wide / np.sqrt((wide**2).mean(2, keepdims=True) + eps) * weight).reshape(rows, -1)
-
-
-def hyper_gate(down: Floats, act: Floats, strengths: Floats, num_streams: int) -> None:
-    """down [R, rank + S'] over the streams' number -> act [R, rank] = silu, strengths [R, S'] = 2 sigmoid of the rest (S' may be 0)."""
-    rank, wide = act.shape[1], down.astype(np.float64) / num_streams
-    act[:] = reference_ops.silu(wide[:, :rank])
-    strengths[:] = 2 * sigmoid(wide[:, rank:])
-
-
-def hyper_mix(up: Floats, normed: Floats, x: Floats) -> None:
-    """x [R, H] = the mean over streams of sigmoid(up) * normed, both [R, S * H]."""
-    mixed = sigmoid(up) * normed
-    x[:] = mixed.reshape(len(x), -1, x.shape[1]).mean(1)
 
 
 def sigmoid(x: NDArray[Any]) -> Wide:

@@ -32,9 +32,10 @@ def delta_conv(mixed: Floats, conv: Floats, weight: Floats, key_heads: int, dim:
     out[:] = heads.reshape(rows, -1)
 
 
-def delta_step(qkv: Floats, rates: Floats, decay: Floats, bias: Floats, state: Floats, key_heads: int, read: Floats) -> None:
-    """The gated delta rule, row after row."""
+def delta_step(qkv: Floats, mixed: Floats, first: int, decay: Floats, bias: Floats, state: Floats, key_heads: int, read: Floats) -> None:
+    """The gated delta rule, row after row; its rates are columns of mixed."""
     heads, dim = state.shape[:2]
+    rates = mixed[:, first : first + 2 * heads]
     now, of = state.astype(np.float64), np.arange(heads) % key_heads
     for row, rate, out in zip(qkv.astype(np.float64).reshape(len(qkv), -1, dim), rates.astype(np.float64), read, strict=True):
         query, key, value = row[of], row[key_heads + of], row[2 * key_heads :]

@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32, int32
 
 from kernels_numba.device import Kernel, address, cuda, inline
-from kernels_numba.gpu.moe import silu
+from kernels_numba.gpu.moe import sigmoid, silu
 from kernels_numba.ptx import (
     WORD,
     add,
@@ -168,7 +168,7 @@ def combine_kernel(count: int, width: int) -> Kernel:
         if i < total:
             row = i // width
             at = y + (row * ((count - 1) * width) + i) * 4
-            open_share = divide(_ONE, _ONE + np.float32(math.exp(-load_float(shared_gate + row * 4))))
+            open_share = sigmoid(load_float(shared_gate + row * 4))
             combined = multiply(open_share, load_float(shared + i * 4))
             for j in range(count):
                 combined = add(combined, multiply(load_float(weights + (row * count + j) * 4), load_float(at + j * (width * 4))))

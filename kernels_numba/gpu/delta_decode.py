@@ -15,7 +15,7 @@ import numpy as np
 from numba import float32
 
 from kernels_numba.device import WIDE, Kernel, address, cuda, inline
-from kernels_numba.gpu.moe import silu
+from kernels_numba.gpu.moe import sigmoid, silu
 from kernels_numba.gpu.warp import lane_sum, quarter_sum
 from kernels_numba.ptx import (
     add,
@@ -59,18 +59,20 @@ def delta_conv(mixed: Any, conv: Any, weight: Any, key_heads: int, dim: int, out
         conv_kernel(taps, dim).launch(channels // dim, stream, *pointers, rows, width, channels, key_heads)
 
 
-def delta_step(qkv: Any, rates: Any, decay: Any, bias: Any, state: Any, key_heads: int, read: Any, stream: int = 0) -> None:
+def delta_step(qkv: Any, mixed: Any, first: int, decay: Any, bias: Any, state: Any, key_heads: int, read: Any, stream: int = 0) -> None:
     """For each row in turn and each value head: S *= exp(decay softplus(alpha + bias)); S += k^T sigmoid(beta) (v - k S); read = q S.
 
-    qkv float32 [R, C] as delta_conv leaves it, rates [R, 2 V] (alpha, then beta), decay and bias [V], state [V, D, D] (key x value),
-    moved on, read [R, V * D]. D is a multiple of 4, at most 256.
+    qkv float32 [R, C] as delta_conv leaves it, mixed [R, N] with alpha in the V columns from `first` on, then beta; decay and bias [V],
+    state [V, D, D] (key x value), moved on, read [R, V * D]. D is a multiple of 4, at most 256.
     """
-    rows, (heads, dim) = int(qkv.shape[0]), (int(size) for size in state.shape[:2])
+    (rows, width), (heads, dim) = (int(size) for size in mixed.shape), (int(size) for size in state.shape[:2])
     if dim % 4 or dim > _MAX_DIM or not key_heads or heads % key_heads:
         raise ValueError(f"{heads} value heads and {key_heads} key heads of {dim} values: wanted a multiple of 4 to {_MAX_DIM}")
+    if not 0 <= first <= width - 2 * heads:
+        raise ValueError(f"rates of {heads} heads from column {first} of {width} on: wanted {2 * heads} columns")
     pointers = (
         address("qkv", qkv, "float32", (rows, (2 * key_heads + heads) * dim)),
-        address("rates", rates, "float32", (rows, 2 * heads)),
+        address("mixed", mixed, "float32", (rows, width)),
         address("decay", decay, "float32", (heads,)),
         address("bias", bias, "float32", (heads,)),
         address("state", state, "float32", (heads, dim, dim)),
@@ -79,7 +81,7 @@ def delta_step(qkv: Any, rates: Any, decay: Any, bias: Any, state: Any, key_head
     if any(pointer % 16 for pointer in (pointers[0], *pointers[4:])):
         raise ValueError("qkv, state and read must start at multiples of 16 bytes")
     if rows:
-        step_kernel(dim).launch(heads * -(-dim // _COLUMNS), stream, *pointers, rows, heads, key_heads)
+        step_kernel(dim).launch(heads * -(-dim // _COLUMNS), stream, *pointers, rows, heads, key_heads, width, first)
 
 
 def delta_norm(read: Any, mixed: Any, offset: int, weight: Any, eps: float, gate: str, out: Any, stream: int = 0) -> None:
@@ -154,7 +156,7 @@ def step_kernel(dim: int) -> Kernel:
     tiles, own = -(-dim // _COLUMNS), -(-dim // _DOWN)
     held_values, across_all = 4 * own, dim % _COLUMNS == 0 and dim % _DOWN == 0
 
-    def step_columns(qkv, rates, decay, bias, state, read, rows, heads, key_heads):  # type: ignore[no-untyped-def]
+    def step_columns(qkv, mixed, decay, bias, state, read, rows, heads, key_heads, width, first):  # type: ignore[no-untyped-def]
         sums = cuda.shared.array(_BUFFERS, float32, WIDE)  # of the four warps; of even rows, then of odd ones
         thread = np.int32(cuda.threadIdx.x)
         lane, warp, across, down = thread & 31, thread >> 5, (thread & 7) * 4, thread >> 3
@@ -177,7 +179,8 @@ def step_kernel(dim: int) -> Kernel:
             wanted = _ZERO, _ZERO, _ZERO, _ZERO
             if mine:
                 wanted = load_float4(at + ((2 * key_heads + head) * dim + column) * 4)
-            alpha, beta = load_float(rates + (r * 2 * heads + head) * 4), load_float(rates + ((r * 2 + 1) * heads + head) * 4)
+            rates = mixed + (r * width + first + head) * 4
+            alpha, beta = load_float(rates), load_float(rates + heads * 4)
             kept = np.float32(math.exp(multiply(slope, _softplus(add(alpha, shift)))))
             for j in range(4):
                 met[j], got[j] = _ZERO, _ZERO
@@ -205,7 +208,7 @@ def step_kernel(dim: int) -> Kernel:
             a, b, along = _four_warps(sums, place + across), _four_warps(sums, place + _COLUMNS + across), _ZERO
             for i in range(4):
                 along = add(along, sums[place + i * _SUMS + 2 * _COLUMNS])
-            share = divide(_ONE, _ONE + np.float32(math.exp(-beta)))
+            share = sigmoid(beta)
             for j in range(4):
                 met[j] = multiply(wanted[j] - a[j], share)
                 got[j] = fused(along, met[j], b[j])
@@ -220,13 +223,13 @@ def step_kernel(dim: int) -> Kernel:
                 at = state + ((head * dim + row) * dim + column) * 4
                 store_float4(at, held[4 * i], held[4 * i + 1], held[4 * i + 2], held[4 * i + 3])
 
-    return Kernel(step_columns, "i64 i64 i64 i64 i64 i64 i64 i64 i64", _THREADS)
+    return Kernel(step_columns, "i64 i64 i64 i64 i64 i64 i64 i64 i64 i64 i64", _THREADS)
 
 
 @functools.cache
 def norm_kernel(dim: int, gate: str) -> Kernel:
     """A warp a row's head."""
-    own, open_gate = -(-dim // 32), silu if gate == "silu" else _sigmoid
+    own, open_gate = -(-dim // 32), silu if gate == "silu" else sigmoid
     num_values = np.float32(dim)
 
     def norm_head(read, mixed, weight, out, heads, columns, offset, eps):  # type: ignore[no-untyped-def]
@@ -254,11 +257,6 @@ def norm_kernel(dim: int, gate: str) -> Kernel:
 def _softplus(value):  # type: ignore[no-untyped-def]
     """log(1 + exp(value)), which is value for large ones."""
     return value if value > np.float32(20) else np.float32(math.log1p(np.float32(math.exp(value))))
-
-
-@inline
-def _sigmoid(value):  # type: ignore[no-untyped-def]
-    return divide(_ONE, _ONE + np.float32(math.exp(-value)))
 
 
 @inline

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels_numba.device import Kernel, address
+from kernels_numba.endings import Ending
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.codebooks import codebook_address
+from kernels_numba.gpu.endings import STORED, apart, finish, places
 from kernels_numba.gpu.float_products import float_cut, float_products
 from kernels_numba.gpu.jobs import MAX_ROWS
-from kernels_numba.gpu.teams import Cut, Stored, team_kernel
+from kernels_numba.gpu.teams import Cut, Finish, Stored, team_kernel
 
 
 @dataclass(frozen=True)
@@ -47,25 +49,24 @@ class Stack:
         return address("table", self.table, "int64", (self.count,)), address("ends", self.ends, "int32", (self.count,))
 
 
-def dense_matvec(x: Any, stack: Stack, out: Any, first: int, stream: int = 0) -> None:
-    """out[:, first : first + num_outs] = x W^T: x float32 [R, K], 16-byte aligned, out float32 [R, N], W the matrices of the stack.
+def dense_matvec(x: Any, stack: Stack, to: Ending, stream: int = 0) -> None:
+    """x W^T to its ending: x float32 [R, K], 16-byte aligned, W the matrices of the stack.
 
-    The other columns of out stay as they are. Each sum errs by at most K / 32 + 13 roundings of its terms.
+    Each sum errs by at most K / 32 + 13 roundings of its terms.
     """
-    rows, (out_rows, out_width) = int(x.shape[0]), (int(size) for size in out.shape)
-    if out_rows != rows or not 0 <= first <= out_width - stack.num_outs:
-        raise ValueError(f"{rows} rows of {stack.num_outs} outputs from column {first} on do not fit into {out_rows} rows of {out_width}")
-    source, target = address("x", x, "float32", (rows, stack.width)), address("out", out, "float32", (rows, out_width))
+    rows, end = int(x.shape[0]), finish(to)
+    source, target = address("x", x, "float32", (rows, stack.width)), places(to, rows, stack.num_outs)
     if source % 16:
         raise ValueError("x must start at a multiple of 16 bytes")
-    shape = float_cut(stack.width, stack.num_outs)
+    shape = apart(to, float_cut(stack.width, stack.num_outs))
     for begin in range(0, rows, MAX_ROWS):
-        kernel = dense_kernel(stack.format_name, stack.width, shape, min(rows - begin, MAX_ROWS), stack.stored)
-        places = source + begin * stack.width * 4, 0, *stack.addresses(), target + begin * out_width * 4
-        kernel.launch(shape.blocks(stack.num_outs), stream, *places, stack.num_outs, out_width, first, codebook_address(stack.format_name))
+        kernel = dense_kernel(stack.format_name, stack.width, shape, min(rows - begin, MAX_ROWS), stack.stored, end)
+        out, beside, width, first = target.at(begin)
+        given = source + begin * stack.width * 4, 0, *stack.addresses(), out, beside
+        kernel.launch(shape.blocks(stack.num_outs), stream, *given, stack.num_outs, width, first, codebook_address(stack.format_name))
 
 
 @functools.cache
-def dense_kernel(format_name: str, width: int, shape: Cut, rows: int, stored: Stored) -> Kernel:
+def dense_kernel(format_name: str, width: int, shape: Cut, rows: int, stored: Stored, end: Finish = STORED) -> Kernel:
     """For `rows` rows of x."""
-    return team_kernel(float_products(format_name, width, shape, rows, stored.planar, 16), shape, rows, stored)
+    return team_kernel(float_products(format_name, width, shape, rows, stored.planar, 16), shape, rows, stored, end)

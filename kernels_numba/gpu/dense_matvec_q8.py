@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from kernels_numba.device import Kernel, address, inline
+from kernels_numba.endings import Ending
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.codebooks import codebook_address
 from kernels_numba.gpu.codes import transposed
 from kernels_numba.gpu.dense_matvec import Stack
+from kernels_numba.gpu.endings import STORED, apart, finish, places
 from kernels_numba.gpu.jobs import MAX_ROWS
-from kernels_numba.gpu.teams import Cut, Multiply, Stored, cut, team_kernel
+from kernels_numba.gpu.teams import Cut, Finish, Multiply, Stored, cut, team_kernel
 from kernels_numba.gpu.units import units
 from kernels_numba.ptx import dp4a, fused, half_to_float, load16, load128, load_float, multiply, to_float
 
@@ -25,33 +27,31 @@ _ONES = 0x01010101
 _ALIGNMENT = 16  # of matrices
 
 
-def dense_matvec_q8(codes: Any, scales: Any, stack: Stack, out: Any, first: int, stream: int = 0) -> None:
-    """out[:, first : first + num_outs] = x W^T with x = codes * scales: int8 [R, K], 16-byte aligned, float32 [R, K / 32].
+def dense_matvec_q8(codes: Any, scales: Any, stack: Stack, to: Ending, stream: int = 0) -> None:
+    """x W^T to its ending, with x = codes * scales: int8 [R, K], 16-byte aligned, float32 [R, K / 32].
 
-    K is a multiple of 32; ValueError for float formats. The other columns of out stay as they are. Each sum errs by at most K / 16 + 8
-    roundings of its terms.
+    K is a multiple of 32; ValueError for float formats. Each sum errs by at most K / 16 + 8 roundings of its terms.
     """
-    rows, (out_rows, out_width), width = int(codes.shape[0]), (int(size) for size in out.shape), stack.width
+    rows, width, end = int(codes.shape[0]), stack.width, finish(to)
     use = units(stack.format_name, stack.planar, _ALIGNMENT)
     if width % 32:
         raise ValueError(f"rows of {width} values: wanted a multiple of 32")
-    if out_rows != rows or not 0 <= first <= out_width - stack.num_outs:
-        raise ValueError(f"{rows} rows of {stack.num_outs} outputs from column {first} on do not fit into {out_rows} rows of {out_width}")
-    source, target = address("codes", codes, "int8", (rows, width)), address("out", out, "float32", (rows, out_width))
+    source, target = address("codes", codes, "int8", (rows, width)), places(to, rows, stack.num_outs)
     factors = address("scales", scales, "float32", (rows, width // 32))
     if source % 16:
         raise ValueError("codes must start at a multiple of 16 bytes")
-    shape = cut(width // use.values, stack.num_outs, 2 if use.values > 32 else 4)
+    shape = apart(to, cut(width // use.values, stack.num_outs, 2 if use.values > 32 else 4))
     for begin in range(0, rows, MAX_ROWS):
-        kernel = dense_q8_kernel(stack.format_name, width, shape, min(rows - begin, MAX_ROWS), stack.stored)
-        places = source + begin * width, factors + begin * (width // 32) * 4, *stack.addresses(), target + begin * out_width * 4
-        kernel.launch(shape.blocks(stack.num_outs), stream, *places, stack.num_outs, out_width, first, codebook_address(stack.format_name))
+        kernel = dense_q8_kernel(stack.format_name, width, shape, min(rows - begin, MAX_ROWS), stack.stored, end)
+        out, beside, out_width, first = target.at(begin)
+        given = source + begin * width, factors + begin * (width // 32) * 4, *stack.addresses(), out, beside
+        kernel.launch(shape.blocks(stack.num_outs), stream, *given, stack.num_outs, out_width, first, codebook_address(stack.format_name))
 
 
 @functools.cache
-def dense_q8_kernel(format_name: str, width: int, shape: Cut, rows: int, stored: Stored) -> Kernel:
+def dense_q8_kernel(format_name: str, width: int, shape: Cut, rows: int, stored: Stored, end: Finish = STORED) -> Kernel:
     """For `rows` rows of x; a lane takes one unit (see units.py) a step."""
-    return team_kernel(_units(format_name, width, shape, rows, stored.planar), shape, rows, stored)
+    return team_kernel(_units(format_name, width, shape, rows, stored.planar), shape, rows, stored, end)
 
 
 def _units(format_name: str, width: int, shape: Cut, rows: int, planar: bool) -> Multiply:

@@ -86,13 +86,14 @@ def _eight_scaled(w, at, a, b, total):  # type: ignore[no-untyped-def]
 def _singles(format_name: str, width: int, shape: Cut, rows: int) -> Multiply:
     """A value a step, for widths that eight does not divide; only float formats have them."""
     widen, load = single_value(format_name), load32 if format_name == "F32" else load16
-    size, lanes = FORMATS[format_name].block_bytes, shape.lanes
+    size, lanes, outs = FORMATS[format_name].block_bytes, shape.lanes, shape.outs
 
     @inline
     def multiply_rows(sums, floats, words, places, scales, bases, blocks, firsts, lane, codebook):  # type: ignore[no-untyped-def]
         for i in range(lane, width, lanes):
-            weight = widen(load(bases[0] + i * size))
-            for r in range(rows):
-                sums[r] = fused(weight, load_float(places[r] + i * 4), sums[r])
+            for o in range(outs):
+                weight = widen(load(bases[o] + i * size))
+                for r in range(rows):
+                    sums[o * rows + r] = fused(weight, load_float(places[r] + i * 4), sums[o * rows + r])
 
     return Multiply(multiply_rows)

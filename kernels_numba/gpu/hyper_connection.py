@@ -1,4 +1,4 @@
-"""Hyper-connections of a token on the GPU: a block's output into the streams and their norms, the gates, the mix. Knows no weights' format.
+"""Hyper-connections of a token on the GPU: a block's output into the streams, and their norms. Knows no weights.
 
 R rows, S streams, H hidden. A value's bits depend on its row alone: every sum has one order.
 """
@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 from numba import float32
 
-from kernels_numba.device import Kernel, address, cuda, inline
-from kernels_numba.gpu.moe import silu
+from kernels_numba.device import Kernel, address, cuda
 from kernels_numba.gpu.warp import lane_sum
 from kernels_numba.ptx import add, divide, load_float, multiply, reload_float, store_float
 
 _NORM_THREADS = 512
 _WARPS = _NORM_THREADS // 32
-_THREADS = 64  # a token has few values: in small blocks they reach more multiprocessors
-_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+_ZERO = np.float32(0)
 _warp_sum = lane_sum(32)
 
 
@@ -35,28 +33,6 @@ def hyper_inject_norm(streams: Any, block: Any, strengths: Any, weight: Any, eps
                 address("strengths", strengths, "float32", (rows, count)), address("weight", weight, "float32", (count, width)),
                 address("normed", normed, "float32", (rows, count * width)))  # fmt: skip
     inject_kernel(count, width).launch(rows * count, stream, *pointers, eps)
-
-
-def hyper_gate(down: Any, act: Any, strengths: Any, num_streams: int, stream: int = 0) -> None:
-    """down [R, rank + S'], over the number of streams -> act [R, rank] = silu, strengths [R, S'] = 2 sigmoid of the rest.
-
-    S' is S, or 0 where nothing is injected: hence the number of streams apart.
-    """
-    (rows, rank), given = (int(size) for size in act.shape), int(strengths.shape[1])
-    pointers = (address("down", down, "float32", (rows, rank + given)), address("act", act, "float32", (rows, rank)),
-                address("strengths", strengths, "float32", (rows, given)))  # fmt: skip
-    total = rows * (rank + given)
-    gate_kernel(num_streams, rank, given).launch(-(-total // _THREADS), stream, *pointers, total)
-
-
-def hyper_mix(up: Any, normed: Any, x: Any, stream: int = 0) -> None:
-    """x [R, H] = the mean over streams of sigmoid(up) * normed, both [R, S * H]; float32, streams in turn."""
-    (rows, width), total = (int(size) for size in x.shape), int(up.shape[1])
-    if width < 1 or total % width:
-        raise ValueError(f"rows of {total} values for streams of {width}: wanted a whole number of streams")
-    pointers = (address("up", up, "float32", (rows, total)), address("normed", normed, "float32", (rows, total)),
-                address("x", x, "float32", (rows, width)))  # fmt: skip
-    mix_kernel(total // width, width).launch(-(-rows * width // _THREADS), stream, *pointers, rows * width)
 
 
 @functools.cache
@@ -99,46 +75,3 @@ def inject_kernel(count: int, width: int) -> Kernel:
                 store_float(out + np.int64(thread + step * _NORM_THREADS) * 4, value)
 
     return Kernel(inject_norm, "i64 i64 i64 i64 i64 f32", _NORM_THREADS)
-
-
-@functools.cache
-def gate_kernel(num_streams: int, rank: int, given: int) -> Kernel:
-    """A thread a value."""
-    over = np.float32(num_streams)
-
-    def gate_values(down, act, strengths, total):  # type: ignore[no-untyped-def]
-        i = np.int64(cuda.blockIdx.x) * _THREADS + cuda.threadIdx.x
-        if i < total:
-            row = i // (rank + given)
-            column = i - row * (rank + given)
-            value = divide(load_float(down + i * 4), over)
-            if column < rank:
-                store_float(act + (row * rank + column) * 4, silu(value))
-            else:
-                store_float(strengths + (row * given + column - rank) * 4, multiply(_TWO, _sigmoid(value)))
-
-    return Kernel(gate_values, "i64 i64 i64 i64", _THREADS)
-
-
-@functools.cache
-def mix_kernel(count: int, width: int) -> Kernel:
-    """A thread a value of x, over its streams in turn."""
-    over = np.float32(count)
-
-    def mix_streams(up, normed, x, total):  # type: ignore[no-untyped-def]
-        i = np.int64(cuda.blockIdx.x) * _THREADS + cuda.threadIdx.x
-        if i < total:
-            row = i // width
-            at = (row * ((count - 1) * width) + i) * 4
-            mixed = _ZERO
-            for s in range(count):
-                place = at + s * (width * 4)
-                mixed = add(mixed, multiply(_sigmoid(load_float(up + place)), load_float(normed + place)))
-            store_float(x + i * 4, divide(mixed, over))
-
-    return Kernel(mix_streams, "i64 i64 i64 i64", _THREADS)
-
-
-@inline
-def _sigmoid(value):  # type: ignore[no-untyped-def]
-    return divide(_ONE, _ONE + np.float32(math.exp(-value)))

@@ -26,6 +26,12 @@ def silu(value):  # type: ignore[no-untyped-def]
     return divide(value, _ONE + np.float32(math.exp(-value)))
 
 
+@inline
+def sigmoid(value):  # type: ignore[no-untyped-def]
+    """In float32."""
+    return divide(_ONE, _ONE + np.float32(math.exp(-value)))
+
+
 def silu_multiply(gate: Any, up: Any, out: Any, stream: int = 0) -> None:
     """out = silu(gate) * up; float32, one shape, which out may share with either."""
     shape = tuple(int(size) for size in gate.shape)
@@ -74,7 +80,7 @@ def shared_init_kernel() -> Kernel:
     def shared_init(shared, gate, acc, total, width):  # type: ignore[no-untyped-def]
         i = np.int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
         if i < total:
-            open_share = divide(_ONE, _ONE + np.float32(math.exp(-load_float(gate + i // width * 4))))
+            open_share = sigmoid(load_float(gate + i // width * 4))
             store_float(acc + i * 4, multiply(open_share, load_float(shared + i * 4)))
 
     return Kernel(shared_init, "i64 i64 i64 i64 i64", _THREADS)

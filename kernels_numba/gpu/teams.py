@@ -17,7 +17,7 @@ from numba import float32
 
 from kernels_numba.device import Kernel, cuda, inline
 from kernels_numba.gpu.warp import lane_sums
-from kernels_numba.ptx import WORD, add, load_int, load_long, store_float
+from kernels_numba.ptx import WORD, add, load_int, load_long
 
 _THREADS = 128
 _MOST_LANES = 512
@@ -38,10 +38,11 @@ class Stored:
 
 @dataclass(frozen=True)
 class Cut:
-    """How the work is cut: `lanes` lanes, a team, make `outs` neighbouring outputs; a block has whole teams."""
+    """How the work is cut: `lanes` lanes, a team, make `outs` outputs: neighbours, or `apart` of each other where that is not 0."""
 
     lanes: int
     outs: int
+    apart: int = 0
 
     @property
     def threads(self) -> int:
@@ -51,8 +52,14 @@ class Cut:
     def teams(self) -> int:
         return self.threads // self.lanes
 
+    @property
+    def step(self) -> int:
+        """From a team's first output to the next team's."""
+        return 1 if self.apart else self.outs
+
     def blocks(self, num_outs: int) -> int:
-        return -(-num_outs // (self.teams * self.outs))
+        """Of threads, each of whole teams."""
+        return -(-(self.apart or num_outs) // (self.teams * self.step))
 
 
 @functools.cache
@@ -80,10 +87,23 @@ class Multiply:
     value_bytes: int = 4  # of x
 
 
-def team_kernel(multiply: Multiply, shape: Cut, rows: int, stored: Stored) -> Kernel:
-    """The kernel around it."""
-    parameters = "i64 i64 i64 i64 i64 i64 i64 i64 i64"
-    return Kernel(_body(multiply, shape, rows, stored), parameters, shape.threads, resident_blocks(shape, rows))
+@dataclass(frozen=True)
+class Finish:
+    """What becomes of whole sums: make(total_of, shape, rows, rank, streams) gives the device function
+
+    (partial, at, j, start, last, out, beside, width, first) for the j-th result of the team whose sums begin at `at` and whose first
+    output is `start`. A team has `outs` times `rows` results, output by output; `rows` where its outputs lie apart, as they end in one.
+    """
+
+    make: Callable[[Any, Cut, int, int, int], Any]
+    rank: int = 0
+    streams: int = 0
+
+
+def team_kernel(multiply: Multiply, shape: Cut, rows: int, stored: Stored, finish: Finish) -> Kernel:
+    """The kernel around both."""
+    parameters = "i64 i64 i64 i64 i64 i64 i64 i64 i64 i64"
+    return Kernel(_body(multiply, shape, rows, stored, finish), parameters, shape.threads, resident_blocks(shape, rows))
 
 
 def resident_blocks(shape: Cut, rows: int) -> int:
@@ -117,24 +137,26 @@ def team_sums(shape: Cut, made: int) -> tuple[Any, Any, int]:
     return gather, total, shape.teams * warps * made
 
 
-def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored) -> Callable[..., None]:
-    lanes, outs, teams = shape.lanes, shape.outs, shape.teams
+def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored, finish: Finish) -> Callable[..., None]:
+    lanes, outs, teams, step = shape.lanes, shape.outs, shape.teams, shape.step
     count, row_bytes, blocks_a_row, planar = stored.count, stored.row_bytes, stored.blocks_a_row, stored.planar
     made, x_bytes = outs * rows, stored.width * made_by.value_bytes
+    apart, results = shape.apart, rows if shape.apart else made
     multiply, num_floats, num_words = made_by.function, made_by.num_floats, made_by.num_words
     gather, total_of, held = team_sums(shape, made)
+    end_sums = finish.make(total_of, shape, rows, finish.rank, finish.streams)
 
-    def dense_team(x, scales, table, ends, out, num_outs, out_width, first, codebook):  # type: ignore[no-untyped-def]
+    def dense_team(x, scales, table, ends, out, beside, num_outs, width, first, codebook):  # type: ignore[no-untyped-def]
         partial = cuda.shared.array(held, float32)
         thread = np.int32(cuda.threadIdx.x)
         team, lane = thread // lanes, thread % lanes
-        first_out = np.int32(cuda.blockIdx.x) * np.int32(teams * outs)
-        last, start = np.int32(num_outs - 1), np.int32(first_out + team * outs)
+        first_out = np.int32(cuda.blockIdx.x) * np.int32(teams * step)
+        last, start = np.int32((apart if apart else num_outs) - 1), np.int32(first_out + team * step)
         bases = cuda.local.array(outs, np.int64)
         blocks = cuda.local.array(outs, np.int64)
         firsts = cuda.local.array(outs, np.int64)
         for o in range(outs):
-            n = min(np.int32(start + o), last)
+            n = np.int32(min(start, last) + o * apart) if apart else min(np.int32(start + o), last)
             base, begin, end = load_long(table), np.int32(0), load_int(ends)
             for m in range(1, count):  # without a branch: all of the table is read at once
                 other, edge, stop = load_long(table + m * 8), load_int(ends + (m - 1) * 4), load_int(ends + m * 4)
@@ -154,12 +176,9 @@ def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored) -> Callable[
         multiply(sums, floats, words, places, scales, bases, blocks, firsts, lane, codebook)
         gather(sums, partial, team, lane)
         cuda.syncthreads()
-        for i in range(thread, teams * made, teams * lanes):
-            of_team = i // made
-            o = (i - of_team * made) // rows
-            n = first_out + of_team * outs + o
-            if n <= last:
-                r = i - of_team * made - o * rows
-                store_float(out + (r * out_width + first + n) * 4, total_of(partial, i))
+        for i in range(thread, teams * results, teams * lanes):
+            of_team = i // results
+            j, begin = i - of_team * results, first_out + of_team * step
+            end_sums(partial, of_team * made, j, begin, last, out, beside, width, first)
 
     return dense_team

@@ -9,7 +9,7 @@ from kernels_numba.gpu.delta_decode import delta_conv, delta_norm, delta_step
 from kernels_numba.gpu.dense_matvec import Stack, dense_matvec
 from kernels_numba.gpu.dense_matvec_q8 import dense_matvec_q8
 from kernels_numba.gpu.gather_blobs import gather_blobs
-from kernels_numba.gpu.hyper_connection import hyper_gate, hyper_inject_norm, hyper_mix
+from kernels_numba.gpu.hyper_connection import hyper_inject_norm
 from kernels_numba.gpu.index_decode import index_append, index_queries, index_scores_at, select_blocks_at
 from kernels_numba.gpu.jobs import Jobs
 from kernels_numba.gpu.matvec import matvec
@@ -19,6 +19,6 @@ from kernels_numba.gpu.quantize_rows import quantize_rows
 
 __all__ = [
     "Jobs", "Stack", "attention_decode", "attention_inputs", "delta_conv", "delta_norm", "delta_step", "dense_matvec",
-    "dense_matvec_q8", "experts_combine", "gather_blobs", "hyper_gate", "hyper_inject_norm", "hyper_mix", "index_append", "index_queries",
+    "dense_matvec_q8", "experts_combine", "gather_blobs", "hyper_inject_norm", "index_append", "index_queries",
     "index_scores_at", "matvec", "matvec_q8", "quantize_rows", "route_decode", "select_blocks_at", "silu_multiply", "silu_pair",
 ]  # fmt: skip

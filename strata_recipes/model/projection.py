@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernels_numba.endings import Columns, Ending
 from strata_recipes.model.reply_buffers import ReplyBuffers
 from strata_recipes.model.stored_matrix import PLAIN, StoredPart
 
@@ -57,13 +58,18 @@ class Projection:
 
     def __call__(self, x: Tensor, out: Tensor, stream: int) -> None:
         """x [R, K] -> out [R, num_outs], both with room for the buffers' product rows."""
+        self.to(Columns(out), x, stream)
+
+    def to(self, ending: Ending, x: Tensor, stream: int) -> None:
+        """x [R, K] -> what the ending makes of its sums, whose arrays have that room too."""
         whole = self._buffers.for_product
+        ending = ending.changed(whole)
         coded = self._coded(x, stream) if self._eight_bit else None
         for stack, first in self._launches:
             if coded and stack.format_name not in PLAIN:
-                self._ops.dense_matvec_q8(*(whole(part) for part in coded), stack, whole(out), first, stream)
+                self._ops.dense_matvec_q8(*(whole(part) for part in coded), stack, ending.after(first), stream)
             else:
-                self._ops.dense_matvec(whole(x), stack, whole(out), first, stream)
+                self._ops.dense_matvec(whole(x), stack, ending.after(first), stream)
 
     def _coded(self, x: Tensor, stream: int) -> tuple[Tensor, Tensor] | None:
         """x as 8-bit rows; None where its width has no whole groups of 32: those matrices take float32 rows."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels_numba.endings import Gates, Mixed
 from strata_recipes.model.hyper_connection import HyperConnection
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.projection import Projection
@@ -38,7 +39,7 @@ class TokenLayers:
         self.buffers = buffers
         self._model = model
         self._layers = [_Layer(ops, self.buffers, model, index, state, table, layer) for layer in range(model.geometry.num_layers)]
-        self._last = _Read(ops, self.buffers, model.last, "last_down", "no_strengths", model.geometry.norm_eps)
+        self._last = _Read(ops, self.buffers, model.last, "no_strengths", model.geometry.norm_eps)
         self._head = Projection(ops, self.buffers, model.head)
 
     def begin(self) -> None:
@@ -83,19 +84,17 @@ class TokenLayers:
 class _Read:
     """What a hyper-connection reads: the last output injected, streams normed and mixed."""
 
-    def __init__(self, ops: Any, buffers: ReplyBuffers, hyper: HyperConnection, down: str, strengths: str, eps: float) -> None:
+    def __init__(self, ops: Any, buffers: ReplyBuffers, hyper: HyperConnection, strengths: str, eps: float) -> None:
         self._ops, self._b, self._eps = ops, buffers, eps
         self._norm = hyper.norm
         self._down, self._up = Projection(ops, buffers, hyper.down), Projection(ops, buffers, hyper.up)
-        self._down_name, self._strengths_name = down, strengths
+        self._gates, self._mixed = Gates(buffers["act"], buffers[strengths], len(hyper.norm)), Mixed(buffers["normed"], buffers["x"])
 
     def __call__(self, stream: int) -> None:
-        b, ops = self._b, self._ops
-        ops.hyper_inject_norm(b["streams"], b["block"], b["strengths"], self._norm, self._eps, b["normed"], stream)
-        self._down(b["normed"], b[self._down_name], stream)
-        ops.hyper_gate(b[self._down_name], b["act"], b[self._strengths_name], self._norm.shape[0], stream)
-        self._up(b["act"], b["up"], stream)
-        ops.hyper_mix(b["up"], b["normed"], b["x"], stream)
+        b = self._b
+        self._ops.hyper_inject_norm(b["streams"], b["block"], b["strengths"], self._norm, self._eps, b["normed"], stream)
+        self._down.to(self._gates, b["normed"], stream)
+        self._up.to(self._mixed, b["act"], stream)
 
 
 class _Layer:
@@ -108,13 +107,13 @@ class _Layer:
         self._ops, self._b, self._layer = ops, buffers, layer
         self._ngram, self._ngram_state = at.ngram, state.ngram.get(layer)
         self._ngram_input = Projection(ops, buffers, at.ngram.input) if at.ngram else None
-        self._first = _Read(ops, buffers, at.before_mixer, "down", "strengths", g.norm_eps)
+        self._first = _Read(ops, buffers, at.before_mixer, "strengths", g.norm_eps)
         self._mixer: TokenAttention | TokenDelta
         if at.attention:
             self._mixer = TokenAttention(ops, buffers, at.attention, g, state.attention[layer])
         else:
             self._mixer = TokenDelta(ops, buffers, at.delta, g, state.delta[layer])
-        self._second = _Read(ops, buffers, at.before_experts, "down", "strengths", g.norm_eps)
+        self._second = _Read(ops, buffers, at.before_experts, "strengths", g.norm_eps)
         self.experts = TokenExperts(ops, buffers, at.router, at.shared, index.layers[layer], model.compute, table[layer])
 
     def route(self, stream: int) -> None:

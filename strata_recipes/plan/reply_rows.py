@@ -40,10 +40,10 @@ def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
     selected, blocks = g.index_budget // g.index_block, max(1, -(-context // g.index_block))
     tables = {f"ngram_{layer}": (rows, (g.ngram_size - 1) * g.ngram_heads * g.ngram_width) for layer in g.ngram_layers}
     floats: dict[str, tuple[int, ...]] = {
-        "embedding": (rows, g.hidden), **tables, "streams": (rows, wide), "normed": (rows, wide), "down": (rows, g.stream_rank + g.streams),
-        "last_down": (rows, g.stream_rank), "act": (rows, g.stream_rank), "strengths": (rows, g.streams), "no_strengths": (rows, 0),
-        "up": (rows, wide), "x": (rows, g.hidden), "block": (rows, g.hidden),
-        "mixed": (rows, mixed + value), "convolved": (rows, mixed), "rates": (rows, 2 * g.gdn_value_heads),
+        "embedding": (rows, g.hidden), **tables, "streams": (rows, wide), "normed": (rows, wide),
+        "act": (rows, g.stream_rank), "strengths": (rows, g.streams), "no_strengths": (rows, 0),
+        "x": (rows, g.hidden), "block": (rows, g.hidden),
+        "mixed": (rows, mixed + value + 2 * g.gdn_value_heads), "convolved": (rows, mixed),
         "read": (rows, value), "gated": (rows, value),
         "heads": (rows, 2 * query + 2 * g.kv_heads * g.head_dim), "query": (rows, g.query_heads, g.head_dim), "attended": (rows, query),
         "index": (rows, (1 + g.indexer_heads) * g.indexer_dim), "index_queries": (rows, g.indexer_heads, g.indexer_dim),

@@ -101,21 +101,23 @@ def test_no_rows_change_nothing() -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     drawn = draw(Net(1, 2, 32), 2)
-    with pytest.raises(ValueError, match="4 taps over 128 of 193 channels in heads of 48"):
+    with pytest.raises(ValueError, match="4 taps over 128 of 198 channels in heads of 48"):
         kernels.delta_conv(drawn.mixed, drawn.conv, drawn.weight, 1, 48, drawn.mixed)
     with pytest.raises(ValueError, match="2 value heads and 3 key heads of 32 values"):
-        kernels.delta_step(drawn.mixed, drawn.rates, drawn.decay, drawn.bias, drawn.state, 3, drawn.mixed)
+        kernels.delta_step(drawn.mixed, drawn.mixed, drawn.rates_at, drawn.decay, drawn.bias, drawn.state, 3, drawn.mixed)
+    with pytest.raises(ValueError, match="rates of 2 heads from column 195 of 198 on: wanted 4 columns"):
+        kernels.delta_step(drawn.mixed, drawn.mixed, 195, drawn.decay, drawn.bias, drawn.state, 1, drawn.mixed)
     with pytest.raises(ValueError, match=r"gated by tanh of columns 129 .* wanted silu or sigmoid"):
         kernels.delta_norm(drawn.state[0, :2], drawn.mixed, 129, drawn.norm, EPS, "tanh", drawn.state[0, :2])
 
 
 def run(drawn: Rows, gate: str = "silu") -> Made:
     net, rows = drawn.net, len(drawn.mixed)
-    parts = drawn.mixed, drawn.rates, drawn.conv, drawn.state, drawn.weight, drawn.decay, drawn.bias, drawn.norm
-    mixed, rates, conv, state, weight, decay, bias, norm = (to_device(part) for part in parts)
+    parts = drawn.mixed, drawn.conv, drawn.state, drawn.weight, drawn.decay, drawn.bias, drawn.norm
+    mixed, conv, state, weight, decay, bias, norm = (to_device(part) for part in parts)
     qkv, read, out = (to_device(np.full((rows, width), np.nan, np.float32)) for width in (net.channels, net.width, net.width))
     kernels.delta_conv(mixed, conv, weight, net.key_heads, net.dim, qkv)
-    kernels.delta_step(qkv, rates, decay, bias, state, net.key_heads, read)
+    kernels.delta_step(qkv, mixed, drawn.rates_at, decay, bias, state, net.key_heads, read)
     kernels.delta_norm(read, mixed, net.channels + 1, norm, EPS, gate, out)
     return Made(*(to_host(part) for part in (qkv, read, out, conv, state)))
 
@@ -125,7 +127,7 @@ def expected(drawn: Rows, qkv: Floats, read: Floats, gate: str = "silu") -> Made
     net, conv, state = drawn.net, drawn.conv.copy(), drawn.state.copy()
     made, seen, out = np.empty_like(qkv), np.empty_like(read), np.empty_like(read)
     truth.delta_conv(drawn.mixed, conv, drawn.weight, net.key_heads, net.dim, made)
-    truth.delta_step(qkv, drawn.rates, drawn.decay, drawn.bias, state, net.key_heads, seen)
+    truth.delta_step(qkv, drawn.mixed, drawn.rates_at, drawn.decay, drawn.bias, state, net.key_heads, seen)
     truth.delta_norm(read, drawn.mixed, net.channels + 1, drawn.norm, EPS, gate, out)
     return Made(made, seen, out, conv, state)
 

@@ -10,6 +10,7 @@ import pytest
 
 from kernels_numba import reference, reference_ops
 from kernels_numba.device import SIMULATED, address, to_device, to_host
+from kernels_numba.endings import Columns
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu import dense_matvec as module
 from kernels_numba.gpu.dense_matvec import Stack, dense_matvec
@@ -108,7 +109,7 @@ def test_a_matrix_of_more_than_two_gib() -> None:
     table, ends = torch.tensor([weights.data_ptr()], device="cuda"), torch.tensor([rows], dtype=torch.int32, device="cuda")
     x, out = torch.from_numpy(rows_of(1, width)).cuda(), torch.empty(1, rows, device="cuda")
     torch.cuda.synchronize()
-    dense_matvec(x, Stack(table, ends, rows, "F32", width), out, 0)
+    dense_matvec(x, Stack(table, ends, rows, "F32", width), Columns(out))
     torch.cuda.synchronize()
     assert (out[0, :-3] == 0).all()
     assert torch.allclose(out[0, -3:].double(), (weights[-3:].double() @ x[0].double()), rtol=1e-4)
@@ -130,7 +131,7 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="32 values a block, which does not divide a row of 40"):
         Stack(held.stack.table, held.stack.ends, 3, "Q8_0", 40)
     with pytest.raises(ValueError, match="1 rows of 3 outputs from column 2 on do not fit into 1 rows of 4"):
-        dense_matvec(to_device(rows_of(1, 256)), held.stack, to_device(np.empty((1, 4), np.float32)), 2)
+        dense_matvec(to_device(rows_of(1, 256)), held.stack, Columns(to_device(np.empty((1, 4), np.float32)), 2))
     with pytest.raises(ValueError, match="x is float64"):
         run(rows_of(1, 256).astype(np.float64), held.stack, 0, 0)
 
@@ -157,7 +158,7 @@ def rows_of(count: int, width: int) -> np.ndarray:
 
 def run(x: np.ndarray, stack: Stack, first: int, spare: int) -> np.ndarray:
     out = to_device(np.full((len(x), first + stack.num_outs + spare), UNTOUCHED, np.float32))
-    dense_matvec(to_device(x), stack, out, first)
+    dense_matvec(to_device(x), stack, Columns(out, first))
     return to_host(out)
 
 

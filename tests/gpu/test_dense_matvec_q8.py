@@ -7,6 +7,7 @@ import pytest
 
 from kernels_numba import reference_ops
 from kernels_numba.device import SIMULATED, to_device, to_host
+from kernels_numba.endings import Columns
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu import dense_matvec_q8 as module
 from kernels_numba.gpu.decode import FLOATS
@@ -60,13 +61,13 @@ def test_wrong_arguments_are_refused() -> None:
     held = made("Q8_0", 256, (3,), False)
     with pytest.raises(ValueError, match="1 rows of 3 outputs from column 2 on do not fit into 1 rows of 4"):
         dense_matvec_q8(to_device(np.zeros((1, 256), np.int8)), to_device(np.zeros((1, 8), np.float32)), held.stack,
-                        to_device(np.empty((1, 4), np.float32)), 2)  # fmt: skip
+                        Columns(to_device(np.empty((1, 4), np.float32)), 2))  # fmt: skip
 
 
 def run(x: np.ndarray, stack: Stack, first: int, spare: int) -> np.ndarray:
     codes, scales = reference_ops.quantize_rows(x)
     out = to_device(np.full((len(x), first + stack.num_outs + spare), UNTOUCHED, np.float32))
-    dense_matvec_q8(to_device(codes), to_device(scales), stack, out, first)
+    dense_matvec_q8(to_device(codes), to_device(scales), stack, Columns(out, first))
     return to_host(out)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from kernels_numba import reference_decode
 from kernels_numba.device import SIMULATED, to_device, to_host
-from kernels_numba.gpu.hyper_connection import hyper_gate, hyper_inject_norm, hyper_mix
+from kernels_numba.gpu.hyper_connection import hyper_inject_norm
 
 # rows, streams, hidden: fewer values than threads, a multiple and not
 SIZES = [(2, 2, 515)] if SIMULATED else [(1, 4, 2560), (8, 4, 2560), (3, 2, 515), (2, 3, 40), (2, 1, 7000)]
@@ -30,40 +30,10 @@ def test_inject_and_norm(rows: int, count: int, hidden: int) -> None:
         assert (alone_norm.view(np.uint32) == normed[1:2].view(np.uint32)).all()
 
 
-@pytest.mark.parametrize("injects", [True, False])
-@pytest.mark.parametrize(("rows", "count", "rank"), [(3, 4, 37)] if SIMULATED else [(1, 4, 320), (8, 4, 320), (3, 2, 37)])
-def test_gate(rows: int, count: int, rank: int, injects: bool) -> None:
-    given = count if injects else 0
-    down = 30 * np.random.default_rng(rank).standard_normal((rows, rank + given)).astype(np.float32)
-    down[0, 0] = -1000
-    act, strengths = (to_device(np.full((rows, size), np.nan, np.float32)) for size in (rank, given))
-    hyper_gate(to_device(down), act, strengths, count)
-    wanted, wanted_strengths = np.empty((rows, rank), np.float32), np.empty((rows, given), np.float32)
-    with np.errstate(over="ignore"):
-        reference_decode.hyper_gate(down, wanted, wanted_strengths, count)
-    assert np.allclose(to_host(act), wanted, rtol=2e-6, atol=1e-35)
-    assert np.allclose(to_host(strengths), wanted_strengths, rtol=2e-6, atol=1e-35)
-
-
-@pytest.mark.parametrize(("rows", "count", "hidden"), [(2, 3, 45)] if SIMULATED else SIZES)
-def test_mix(rows: int, count: int, hidden: int) -> None:
-    rng = np.random.default_rng(hidden)
-    up, normed = (rng.standard_normal((rows, count * hidden)).astype(np.float32) for _ in range(2))
-    x, wanted = to_device(np.full((rows, hidden), np.nan, np.float32)), np.empty((rows, hidden), np.float32)
-    hyper_mix(to_device(up), to_device(normed), x)
-    reference_decode.hyper_mix(up, normed, wanted)
-    assert np.allclose(to_host(x), wanted, rtol=0, atol=2e-6 * np.abs(normed).max())
-    one = to_device(np.empty((1, hidden), np.float32))
-    hyper_mix(to_device(up[-1:]), to_device(normed[-1:]), one)
-    assert (to_host(one).view(np.uint32) == to_host(x)[-1:].view(np.uint32)).all()
-
-
 def test_wrong_arguments_are_refused() -> None:
     streams, block, strengths, weight = drawn(1, 2, 8)
     with pytest.raises(ValueError, match=r"strengths is float32 of shape \(1, 1\), wanted float32 of shape \(1, 2\)"):
         inject(streams, block, strengths[:, :1].copy(), weight)
-    with pytest.raises(ValueError, match="rows of 16 values for streams of 7"):
-        hyper_mix(to_device(streams), to_device(streams), to_device(np.empty((1, 7), np.float32)))
 
 
 def drawn(rows: int, count: int, hidden: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

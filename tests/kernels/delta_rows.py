@@ -31,11 +31,10 @@ class Net:
 
 @dataclass(frozen=True)
 class Rows:
-    """mixed [R, N]: C channels, one that is not read, V * D gates; rates [R, 2 V]; the states, and the layer's small weights."""
+    """mixed [R, N]: C channels, V * D gates and 2 V rates, each after a column that is not read; the states, the layer's small weights."""
 
     net: Net
     mixed: Floats
-    rates: Floats
     conv: Floats
     state: Floats
     weight: Floats
@@ -43,9 +42,18 @@ class Rows:
     bias: Floats
     norm: Floats
 
+    @property
+    def rates_at(self) -> int:
+        return self.net.channels + self.net.width + 2
+
+    @property
+    def rates(self) -> Floats:
+        """alpha, then beta, as a view of mixed."""
+        return self.mixed[:, self.rates_at :]
+
     def part(self, at: int, to: int) -> Rows:
         """Rows at .. to, with copies of the states."""
-        arrays = self.mixed[at:to].copy(), self.rates[at:to].copy(), self.conv.copy(), self.state.copy()
+        arrays = self.mixed[at:to].copy(), self.conv.copy(), self.state.copy()
         return Rows(self.net, *arrays, self.weight, self.decay, self.bias, self.norm)
 
 
@@ -53,7 +61,7 @@ def draw(net: Net, rows: int, seed: int = 0) -> Rows:
     """As a layer has them: decays below 0, biases that make some rates large."""
     rng = np.random.default_rng(seed)
     heads, dim, channels = net.value_heads, net.dim, net.channels
-    shapes = ((rows, channels + 1 + net.width), (rows, 2 * heads), (net.taps - 1, channels), (heads, dim, dim), (channels, net.taps),
+    shapes = ((rows, channels + net.width + 2 + 2 * heads), (net.taps - 1, channels), (heads, dim, dim), (channels, net.taps),
               (heads,), (heads,), (dim,))  # fmt: skip
-    mixed, rates, conv, state, weight, decay, bias, norm = (rng.standard_normal(size).astype(np.float32) for size in shapes)
-    return Rows(net, mixed, rates, conv, state, weight, -np.exp(decay - 2), 8 * bias, norm)
+    mixed, conv, state, weight, decay, bias, norm = (rng.standard_normal(size).astype(np.float32) for size in shapes)
+    return Rows(net, mixed, conv, state, weight, -np.exp(decay - 2), 8 * bias, norm)

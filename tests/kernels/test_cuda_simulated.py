@@ -18,7 +18,7 @@ PARTS = {
     "grouped_matmul": (["test_grouped_matmul.py"], "not (test_down and (f16 or bf16 or q8)) or Q2_0-bf16"),
     "products": (
         ["test_matvec.py", "test_quantize_rows.py", "test_moe.py", "test_route_topk.py", "test_dense_matvec.py", "test_dense_matvec_q8.py",
-         "test_hyper_connection.py", "test_decode_experts.py", "test_gather_blobs.py", "test_simulated_blocks.py"],
+         "test_endings.py", "test_hyper_connection.py", "test_decode_experts.py", "test_gather_blobs.py", "test_simulated_blocks.py"],
         "",
     ),
     "mixers": (

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from kernels_numba import reference, reference_decode, reference_ops
+from kernels_numba.endings import Columns, Gates, Mixed
 from kernels_numba.repack import repack
 from tests.gpu.weights import matrix
 
@@ -30,11 +31,11 @@ def test_dense_products_of_two_matrices(planar: bool) -> None:
     stack = SimpleNamespace(table=table, ends=ends, num_outs=5, format_name="Q8_0", width=64, planar=planar)
     weights = [reference.dequantize(data, "Q8_0").reshape(-1, 64) for data in plain]
     x, out = drawn(0, 2, 64), np.full((2, 8), 7, np.float32)
-    reference_decode.dense_matvec(x, stack, out, 2)
+    reference_decode.dense_matvec(x, stack, Columns(out, 2))
     assert (out[:, [0, 1, 7]] == 7).all()
     assert np.allclose(out[:, 2:7], np.concatenate([x.astype(np.float64) @ w.T for w in weights], axis=1), rtol=1e-6, atol=1e-7)
     codes, scales = reference_ops.quantize_rows(x)
-    reference_decode.dense_matvec_q8(codes, scales, stack, out, 0)
+    reference_decode.dense_matvec_q8(codes, scales, stack, Columns(out))
     rounded = np.repeat(scales, 32, axis=1) * codes
     assert np.allclose(out[:, 3:5], rounded.astype(np.float64) @ weights[1].T, rtol=1e-6, atol=1e-6)
 
@@ -47,16 +48,17 @@ def test_streams_as_torch_has_them() -> None:
     assert (streams == summed.numpy()).all()
     want = functional.rms_norm(summed.double().view(3, 4, 5), (5,), eps=1e-5) * wide(weight)
     assert np.allclose(normed, want.flatten(1), rtol=1e-6)
-    reference_decode.hyper_mix(up, normed, x)
+    reference_decode.ended(up, Mixed(normed, x))
     assert np.allclose(x, (wide(up).sigmoid() * wide(normed)).view(3, 4, 5).mean(1), rtol=1e-6, atol=1e-7)
 
 
 def test_gates_as_torch_has_them() -> None:
     down, act, strengths = drawn(1, 2, 11), np.empty((2, 7), np.float32), np.empty((2, 4), np.float32)
-    reference_decode.hyper_gate(down, act, strengths, 4)
+    reference_decode.ended(down[:, :5], Gates(act, strengths, 4))
+    reference_decode.ended(down[:, 5:], Gates(act, strengths, 4, 5))
     assert np.allclose(act, functional.silu(wide(down)[:, :7] / 4), rtol=1e-6)
     assert np.allclose(strengths, 2 * torch.sigmoid(wide(down)[:, 7:] / 4), rtol=1e-6)
-    reference_decode.hyper_gate(down[:, :7].copy(), act, np.empty((2, 0), np.float32), 2)
+    reference_decode.ended(down[:, :7], Gates(act, np.empty((2, 0), np.float32), 2))
     assert np.allclose(act, functional.silu(wide(down)[:, :7] / 2), rtol=1e-6)
 
 

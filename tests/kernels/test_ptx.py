@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from kernels_numba.endings import Gates, Mixed
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.attention_decode import back_kernel, gather_kernel
 from kernels_numba.gpu.attention_inputs import inputs_kernel
@@ -16,11 +18,12 @@ from kernels_numba.gpu.delta_decode import conv_kernel, norm_kernel, step_kernel
 from kernels_numba.gpu.dense_matvec import dense_kernel
 from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
+from kernels_numba.gpu.endings import apart, finish
 from kernels_numba.gpu.float_products import float_cut
 from kernels_numba.gpu.gather_blobs import blobs_kernel
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
-from kernels_numba.gpu.hyper_connection import gate_kernel, inject_kernel, mix_kernel
+from kernels_numba.gpu.hyper_connection import inject_kernel
 from kernels_numba.gpu.index_decode import append_kernel, queries_kernel
 from kernels_numba.gpu.index_decode import scores_kernel as scores_at_kernel
 from kernels_numba.gpu.index_scores import scores_kernel
@@ -173,8 +176,6 @@ def test_a_streams_values_stay_in_registers(capability: tuple[int, int]) -> None
     assert ".local" not in text and "fma.rn.f32" not in text
     assert ".local" not in ptx(inject_kernel(2, 8192), capability)
     assert not re.search(r"bra.*ld\.global", text, re.DOTALL)  # every load is under way before anything waits
-    for kernel in (gate_kernel(4, 320, 4), mix_kernel(4, 2560)):
-        assert ".local" not in ptx(kernel, capability)
 
 
 @pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
@@ -217,6 +218,17 @@ def test_the_dense_matvec_keeps_its_sums_in_registers_and_halves_its_shuffles(ca
     assert "ld.global.nc.v2.u32" in text and "ld.global.nc.v4" in text  # eight codes, four values of x
     assert text.count("shfl.sync.bfly") == 2 + 1 + 1 + 1 + 1  # of four sums
     assert ".local" not in text
+
+
+@pytest.mark.parametrize("capability", [(8, 6), (12, 0)])
+def test_sums_are_taken_on_where_they_are_made(capability: tuple[int, int]) -> None:
+    x, wide, act, none = (np.empty((1, width), np.float32) for width in (2560, 10_240, 320, 4))
+    down, up = Gates(act, none, 4), Mixed(wide, x)
+    kept = [(down, 10_240, 324, Stored(2, 10_240, 10_880, 320, False)), (up, 320, 10_240, Stored(1, 320, 340, 10, False))]
+    for to, width, outs, stored in kept:
+        text = ptx(dense_kernel("Q8_0", width, apart(to, float_cut(width, outs)), 1, stored, finish(to)), capability)
+        assert ".local" not in text and text.count("ex2.approx") >= 1
+    assert len(re.findall(r"st\.global", text)) == 1  # one value of four streams'
 
 
 @pytest.mark.parametrize("name", ["F32", "Q8_0", "Q5_K", "IQ2_XS"])

@@ -46,18 +46,19 @@ def test_a_delta_net(rows: int, gate: str) -> None:
     """One row is the recurrent form, five are the chunked one."""
     net = Net(2, 6, 24)
     drawn = draw(net, rows)
-    mixed = np.delete(drawn.mixed, net.channels, axis=1)
-    inner, outer = slice(0, mixed.shape[1]), slice(mixed.shape[1], None)
+    mixed = np.delete(drawn.mixed, [net.channels, drawn.rates_at - 1], axis=1)
+    rates = net.channels + net.width
+    inner, outer = slice(0, rates), slice(rates, None)
     columns = {"attn_qkv.weight": inner, "ssm_alpha.weight": outer, "ssm_out.weight": slice(None)}
     tensors = {"ssm_conv1d.weight": drawn.weight, "ssm_a": drawn.decay, "ssm_dt.bias": drawn.bias, "ssm_norm.weight": drawn.norm}
     geometry: Any = SimpleNamespace(gdn_key_heads=2, gdn_value_heads=6, gdn_head_dim=24, norm_eps=EPS, output_gate=gate)
     weights: Any = Columns(columns, tensors)
     state = DeltaState(torch.from_numpy(drawn.conv.copy()), torch.from_numpy(drawn.state.copy()))
-    want = GatedDeltaNet(weights, geometry)(torch.from_numpy(np.concatenate([mixed, drawn.rates], axis=1)), state)
+    want = GatedDeltaNet(weights, geometry)(torch.from_numpy(mixed), state)
 
     qkv, read, out = (np.full((rows, width), np.nan, np.float32) for width in (net.channels, net.width, net.width))
     truth.delta_conv(mixed, drawn.conv, drawn.weight, 2, 24, qkv)
-    truth.delta_step(qkv, drawn.rates, drawn.decay, drawn.bias, drawn.state, 2, read)
+    truth.delta_step(qkv, mixed, rates, drawn.decay, drawn.bias, drawn.state, 2, read)
     truth.delta_norm(read, mixed, net.channels, drawn.norm, EPS, gate, out)
     np.testing.assert_allclose(out, want, **CLOSE)
     np.testing.assert_allclose(drawn.state, state.delta, **CLOSE)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kernels_numba import reference, reference_decode, reference_decode_mixers, reference_ops
+from kernels_numba.endings import Ending
 from kernels_numba.formats import FORMATS
 from strata_recipes.engine.walk import Walk
 from strata_recipes.model.dense_slabs import ResidentDense
@@ -69,6 +70,8 @@ class Truth:
 
 
 def _array(one: Any) -> Any:
+    if isinstance(one, Ending):
+        return one.changed(_array)
     if isinstance(one, Cells):
         return one.near.numpy()
     return one.numpy() if isinstance(one, Tensor) else one
