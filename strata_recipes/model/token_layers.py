@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from kernels_numba.endings import Gates, Mixed
@@ -131,8 +130,7 @@ class _Layer:
         self._ops.hyper_inject_norm(b["streams"], b["block"], b["strengths"], self._first._norm, self._first._eps, b["normed"], stream)
         b["block"].zero_()
         rows = b[f"ngram_{self._layer}"]
-        projected = torch.empty(b.product_rows, self._ngram_input.num_outs, device=rows.device)
-        self._ngram_input(rows, projected, stream)
+        self._ngram_input(rows, b["ngram_products"], stream)
         for row in range(b.rows):  # one by one: torch's sums depend on how many rows there are
             one = slice(row, row + 1)
-            b["streams"][one].copy_(ngram.add(b["streams"][one], projected[one], state))
+            b["streams"][one].copy_(ngram.add(b["streams"][one], b["ngram_products"][one], state))

@@ -39,6 +39,7 @@ def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
     value, query = g.gdn_value_heads * g.gdn_head_dim, g.query_heads * g.head_dim
     selected, blocks = g.index_budget // g.index_block, max(1, -(-context // g.index_block))
     tables = {f"ngram_{layer}": (rows, (g.ngram_size - 1) * g.ngram_heads * g.ngram_width) for layer in g.ngram_layers}
+    tables |= {"ngram_products": (rows, wide + g.hidden)} if tables else {}
     floats: dict[str, tuple[int, ...]] = {
         "embedding": (rows, g.hidden), **tables, "streams": (rows, wide), "normed": (rows, wide),
         "act": (rows, g.stream_rank), "strengths": (rows, g.streams), "no_strengths": (rows, 0),

@@ -35,7 +35,7 @@ def delta_conv(taps: int) -> None:
 
 def delta_step(dim: int) -> None:
     state = torch.zeros(1, dim, dim)
-    ops.delta_step(torch.zeros(1, 3 * dim), torch.zeros(1, 2), torch.zeros(1), torch.zeros(1), state, 1, torch.zeros(1, dim))
+    ops.delta_step(torch.zeros(1, 3 * dim), torch.zeros(1, 2), 0, torch.zeros(1), torch.zeros(1), state, 1, torch.zeros(1, dim))
 
 
 LIMITS: list[tuple[str, int, int, Callable[[int], None]]] = [
