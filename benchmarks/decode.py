@@ -62,7 +62,7 @@ def eight(pack: Path, root: Path) -> list[str]:
 
 def ram(pack: Path, root: Path) -> list[str]:
     """No slot: each expert is read over the bus, where it lies."""
-    found, dma = reply(pack, root, "experts=full_arena", "experts.slots=0", "decode.max_new_tokens=500"), dma_rate()
+    found, dma = reply(pack, root, "experts=full_arena", "experts.slots=0", "decode.max_new_tokens=1000"), dma_rate()
     rate = found["decode.tokens_per_s"] * TOKEN_BYTES
     share = rate / dma
     return [
