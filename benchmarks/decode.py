@@ -3,8 +3,8 @@
     python -m benchmarks.decode PACK RESULTS [part ..]
 
 PACK: a folder for the 39 GB pack, made where it is missing. Parts: launches, vram, hot, ram, file, eight; all of them without one.
-Emulated, for `file`: a PC of 27 GiB of RAM, by a control group; the page cache is cold before, and filled beside the prompt as a load
-through a mapping would fill it. Nothing is drafted. Rates are of the
+Emulated, for `file`: a PC of 27 GiB of RAM, by a control group; the page cache is cold before, and the prompt is read through
+it: what it chose stays there for the reply, as what a load through a mapping brought would. Nothing is drafted. Rates are of the
 tokens after the first, from metrics.json, with the capture of the graphs in them; `launches` profiles a few replayed tokens.
 """
 
@@ -27,7 +27,7 @@ MODEL = (
 TOKEN_BYTES = 48 * 10 * 1_382_400  # of experts that a token reads
 FIFTH = 24_576 // 5
 FILE = (
-    "hardware.ram=27GiB", "hardware.available=26GiB", "emulate.ram=cgroup", "experts=mapped", "experts.slots=0", "startup.warm=true",
+    "hardware.ram=27GiB", "hardware.available=26GiB", "emulate.ram=cgroup", "experts=mapped", "experts.slots=0", "prefill.direct=false",
     "decode.max_new_tokens=128",
 )  # fmt: skip
 LEARNED = "learned.npz"
