@@ -78,7 +78,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 
 def test_of_another_users_file_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux then calls every page cached, whatever is: a plan would count on it, and no blob would be asked for ahead."""
+    """Linux then calls every page cached, whatever is: a plan would count on it."""
     path = tmp_path / "shared.bin"
     path.write_bytes(bytes(8192))
     monkeypatch.setattr(os, "access", lambda path, mode: False)
