@@ -22,9 +22,15 @@ class _Job:
     def __init__(self, offset: int, place: Bytes, ends: SimpleQueue[None]) -> None:
         self.offset, self.place, self.ends = offset, place, ends
         self.error: BaseException | None = None
-        self.dropped = self.ended = False
+        self.dropped = self.begun = self.ended = False
+
+    @property
+    def over(self) -> bool:
+        """Nothing is written into its place any more."""
+        return self.ended or (self.dropped and not self.begun)
 
     def run(self, file: ExpertFile) -> None:
+        self.begun = True
         try:
             if not self.dropped:
                 file.read(self.offset, self.place.size, self.place)
@@ -56,10 +62,11 @@ class ReadsAtOnce:
             raise RuntimeError("the reading threads are closed")
         self._wait()  # for those of a call that was interrupted, which write into its places
         ends: SimpleQueue[None] = SimpleQueue()
-        self._jobs = jobs = [_Job(*part, ends) for one in ranges for part in _parts(*one, PARTS // len(ranges))]
-        for job in jobs:
-            self._queue.put(job)
+        jobs = [_Job(*part, ends) for one in ranges for part in _parts(*one, PARTS // len(ranges))]
         try:
+            self._jobs = jobs
+            for job in jobs:
+                self._queue.put(job)
             self._wait()
         except BaseException:
             self._drop()
@@ -85,7 +92,7 @@ class ReadsAtOnce:
 
     def _wait(self) -> None:
         for job in self._jobs:
-            while not job.ended:
+            while not job.over:
                 try:
                     job.ends.get(timeout=WAIT_S)
                 except Empty:

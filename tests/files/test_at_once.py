@@ -138,6 +138,28 @@ def test_an_interrupted_call_leaves_the_rest_and_the_next_waits_for_what_is_unde
     reads.close()
 
 
+def test_a_call_interrupted_while_it_asks_is_over(path: Path) -> None:
+    reads, _ = opened(path, 2)
+    queue, asked = reads._queue, ranges(*((4096 * at, 4096) for at in range(5)))
+
+    class Interrupted:
+        left, get = 2, queue.get
+
+        def put(self, job: object) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            queue.put(job)  # type: ignore[arg-type]
+
+    reads._queue = Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        reads.read(asked)
+    reads._queue = queue
+    reads.read(asked)  # those that were never queued are not waited for
+    check(path, asked)
+    reads.close()
+
+
 def test_closing_waits_no_longer_for_a_dead_drive_whose_handle_stays_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_once, "JOIN_S", 0.05)
     go_on, before = threading.Event(), set(os.listdir("/proc/self/fd"))
