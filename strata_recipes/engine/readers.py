@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from strata_recipes.files.at_once import ReadsAtOnce
+from strata_recipes.files.buffered import BufferedFile
 from strata_recipes.files.by_residency import ByResidency, ThroughCache
 from strata_recipes.files.direct import open_direct
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.pace import Pace
-from strata_recipes.files.source import Counters, ExpertFile
-from strata_recipes.files.throttled import ThrottledFile, ThrottledMapping
+from strata_recipes.files.source import Counters, ExpertFile, check_same
+from strata_recipes.files.throttled import ThrottledCached, ThrottledFile, ThrottledMapping
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.plan import Plan
+
+READS_AT_ONCE = 16  # a layer's choice of 10, and of drafted rows some more
 
 
 class Readers:
@@ -46,6 +50,19 @@ class Readers:
     def by_residency(self, mapped: MappedFile, cached_min: float) -> ExpertFile:
         """Copies of a mapping that stays open where the page cache holds them, else reads past it."""
         return self._upward(ByResidency(mapped, self._direct(), cached_min))
+
+    def at_once(self, mapped: MappedFile) -> ReadsAtOnce:
+        """Reads through the page cache into place, beside a mapping that stays open, and counted with it."""
+        return ReadsAtOnce(lambda: self._upward(self._apart(mapped)), READS_AT_ONCE)
+
+    def _apart(self, mapped: MappedFile) -> ExpertFile:
+        file = BufferedFile(self._path, self._size, apart=True, counters=mapped.counters)
+        try:
+            check_same(self._path, mapped.identity, file.identity)
+        except BaseException:
+            file.close()
+            raise
+        return file if self.drive is None else ThrottledCached(file, mapped, self.drive, self._faults)
 
     def _direct(self) -> ExpertFile:
         return self.held(open_direct(self._path, self._size, self._note))

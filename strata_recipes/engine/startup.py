@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from strata_recipes.engine.process import process_use, since
 from strata_recipes.engine.prompt_tier import prompt_tier, stage, staged_tier
-from strata_recipes.engine.readers import Readers
+from strata_recipes.engine.readers import READS_AT_ONCE, Readers
 from strata_recipes.engine.startup_mapped import copy_mapped
 from strata_recipes.engine.startup_steps import RamStep, Step, Steps, Timings
 from strata_recipes.engine.startup_unbuffered import DirectHandles, Refused, copy_unbuffered, open_handles, stage_bytes
@@ -221,7 +221,7 @@ def _opened(plan: Plan, source: MappedFile, steps: Steps, readers: Readers) -> D
 def _file_tier(plan: Plan, pack: Pack, source: MappedFile, readers: Readers, card: Card | None, poison: bool) -> FileTier:
     """What the file keeps is read as planned."""
     if plan.experts.file_io == "buffered":
-        return MappedTier(source, pack.index)
+        return MappedTier(source, pack.index, None if card is None else readers.at_once(source))
     return staged_tier(plan, pack, readers.direct(), card, poison)
 
 
@@ -229,7 +229,7 @@ def _reading(plan: Plan, pack: Pack, in_file: int) -> str:
     if not in_file:
         return "no expert is left to the file"
     num_buffers, num_threads, stride = stage(plan, pack)
-    how = "through their mapping"
+    how = "through their mapping" if plan.compute.device == "cpu" else f"through the page cache, a reply's {READS_AT_ONCE} at once"
     if plan.experts.file_io == "direct":
         how = f"direct, by {num_threads} threads into {num_buffers} buffers of {stride} bytes"
     elif plan.file_blobs and (plan.prefill.direct or plan.prefill.prefetch):

@@ -65,5 +65,30 @@ class ThrottledMapping(MappedFile):
             super().will_need(offset, num_bytes)
 
     def _missing(self, offset: int, num_bytes: int) -> float:
-        """Bytes of a range that the page cache does not hold; all where the system does not tell."""
-        return num_bytes * (1.0 - (self.cached_share(offset, num_bytes) or 0.0))
+        return missing_bytes(self, offset, num_bytes)
+
+
+class ThrottledCached:
+    """An ExpertFile over reads through the page cache: what that does not hold comes over the drive's link, at the rate of page faults."""
+
+    def __init__(self, inner: ExpertFile, mapped: MappedFile, drive: Pace, faults: float) -> None:
+        """`mapped`: the same file, which knows what the page cache holds, and stays open."""
+        self.path: Path = inner.path
+        self.size = inner.size
+        self.counters = inner.counters
+        self._inner, self._mapped, self._drive, self._faults = inner, mapped, drive, faults
+
+    def read(self, offset: int, num_bytes: int, out: Bytes) -> None:
+        with self._drive.passing(missing_bytes(self._mapped, offset, num_bytes), self._faults):
+            self._inner.read(offset, num_bytes, out)
+
+    def check(self) -> None:
+        self._inner.check()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def missing_bytes(mapped: MappedFile, offset: int, num_bytes: int) -> float:
+    """Bytes of a range that the page cache does not hold; all where the system does not tell."""
+    return num_bytes * (1.0 - (mapped.cached_share(offset, num_bytes) or 0.0))

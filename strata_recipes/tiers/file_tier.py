@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Protocol
 
+import numpy as np
+
+from strata_recipes.files.at_once import ReadsAtOnce
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.source import Bytes, ExpertFile
 from strata_recipes.pack.index import PackIndex
@@ -30,6 +34,9 @@ class FileTier(Protocol):
     def visit(self, layer: int, experts: Sequence[int]) -> Visit:
         """Asks for one layer's experts; reading starts now where it can run ahead."""
 
+    def read(self, layer: int, experts: Sequence[int], places: Sequence[Bytes]) -> None:
+        """One layer's blobs into places of at least their size. All are there when this returns."""
+
     def check(self) -> None:
         """FileError if the file is no longer the one that was opened."""
 
@@ -38,11 +45,13 @@ class FileTier(Protocol):
 
 
 class MappedTier:
-    """Blobs as views of the mapping: the page cache is the RAM tier."""
+    """Blobs as views of the mapping: the page cache is the RAM tier. `at_once` reads the same file into places, beside the mapping:
+    threads that copied out of it would wait for each fault."""
 
-    def __init__(self, file: MappedFile, index: PackIndex) -> None:
+    def __init__(self, file: MappedFile, index: PackIndex, at_once: ReadsAtOnce | None = None) -> None:
         self._file = file
         self._index = index
+        self._at_once = at_once
 
     def will_need(self, offset: int, num_bytes: int) -> None:
         """Has the kernel read a range ahead."""
@@ -55,16 +64,25 @@ class MappedTier:
     def visit(self, layer: int, experts: Sequence[int]) -> Visit:
         return _MappedVisit(self._file, [self._index.offset(layer, expert) for expert in experts], self._index.layers[layer].blob_bytes)
 
+    def read(self, layer: int, experts: Sequence[int], places: Sequence[Bytes]) -> None:
+        if self._at_once is None:
+            _copy_out(self.visit(layer, experts), places)
+            return
+        size = self._index.layers[layer].blob_bytes
+        self._at_once.read([(self._index.offset(layer, expert), place[:size]) for expert, place in zip(experts, places, strict=True)])
+
     def check(self) -> None:
         self._file.check()
 
     def close(self) -> None:
+        if self._at_once is not None:
+            self._at_once.close()
         self._file.close()
 
 
 class _MappedVisit:
-    """The kernel is asked for whole blobs ahead of their use. A fault alone reads around itself: several threads' faults in blobs that
-    lie apart were seen to read five times the bytes that were wanted."""
+    """The kernel is asked for whole blobs ahead of their use. A fault alone reads around itself: a CPU's reply over a cold file was seen
+    to read twice the bytes that were wanted. What is cached is asked for too: to look first takes longer."""
 
     def __init__(self, file: MappedFile, offsets: list[int], num_bytes: int) -> None:
         self._file = file
@@ -83,8 +101,7 @@ class _MappedVisit:
 
     def _ask(self, until: int) -> None:
         for offset in self._offsets[self._asked : until]:
-            if self._file.cached_share(offset, self._num_bytes) != 1.0:
-                self._file.will_need(offset, self._num_bytes)
+            self._file.will_need(offset, self._num_bytes)
         self._asked = max(self._asked, until)
 
 
@@ -100,6 +117,9 @@ class StagedTier:
         at = self._index.layers[layer]
         jobs = [self.stager.submit(self._index.offset(layer, expert), at.stride) for expert in experts]
         return StagedVisit(self.stager, at.blob_bytes, jobs)
+
+    def read(self, layer: int, experts: Sequence[int], places: Sequence[Bytes]) -> None:
+        _copy_out(self.visit(layer, experts), places)
 
     def check(self) -> None:
         self.file.check()
@@ -128,3 +148,10 @@ class StagedVisit:
     def close(self) -> None:
         for job in self._jobs[max(0, self._used - 1) :]:
             self._stager.skip(job)
+
+
+def _copy_out(visit: Visit, places: Sequence[Bytes]) -> None:
+    with closing(visit):
+        for place in places:
+            blob = visit.next_blob()
+            np.copyto(place[: blob.size], blob)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -17,7 +16,6 @@ from strata_recipes.tiers.cuda_memory import LockedSlices
 from strata_recipes.tiers.cuda_slots import CudaSlots, Slot
 from strata_recipes.tiers.file_tier import FileTier, MappedTier, StagedTier, Visit
 
-COPIES_AT_ONCE = 4  # of a mapping: a fault waits for the drive, and one core copies slower than RAM gives
 Check = Callable[[int, int, Bytes], None]  # (layer, expert, blob): raises where these are not the pack's bytes
 
 
@@ -60,13 +58,11 @@ class ExpertTiers:
         self._locked = locked
         self._file = file
         self._check_blob = check
-        self._readers = ThreadPoolExecutor(COPIES_AT_ONCE, "expert-copy")  # starts no thread before its first work
         self._moved: dict[Pair, None] = {}
 
     def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes | Slot]]:
         """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step. On a card: its slot."""
-        if any(a >= b for a, b in zip(experts, experts[1:], strict=False)):
-            raise ValueError(f"experts {list(experts)} of layer {layer} are not in ascending order")
+        _refuse_order(layer, experts)
         yield from self.through(layer, experts, self._visit(layer, self.in_file(layer, experts)))
 
     def through(self, layer: int, experts: Sequence[int], visit: Visit) -> Iterator[tuple[int, Bytes | Slot]]:
@@ -80,15 +76,17 @@ class ExpertTiers:
         return [expert for expert in experts if not self._resident(layer, expert)]
 
     def read(self, layer: int, experts: Sequence[int], places: Sequence[Bytes]) -> None:
-        """Blobs of ascending ids into places of at least their size, those of the file side by side where its mapping gives them."""
-        if any(a >= b for a, b in zip(experts, experts[1:], strict=False)):
-            raise ValueError(f"experts {list(experts)} of layer {layer} are not in ascending order")
-        blobs = self.blobs(layer, experts)
-        if isinstance(self._file, MappedTier) and len(experts) > 1:
-            list(self._readers.map(_copy, (blob for _, blob in blobs), places))
-        else:
-            for (_, blob), place in zip(blobs, places, strict=True):
-                _copy(blob, place)
+        """Blobs of ascending ids into places of at least their size, those of the file all at once where its tier can."""
+        _refuse_order(layer, experts)
+        at = dict(zip(experts, places, strict=True))
+        missed = self.in_file(layer, experts)
+        if missed:
+            self._has_file(layer, missed).read(layer, missed, [at[expert] for expert in missed])
+        for expert, place in at.items():
+            if expert in missed:
+                self._came(layer, expert, place[: self.index.layers[layer].blob_bytes])
+            else:
+                _copy(self._blob(layer, expert, _NoVisit()), place)
 
     def card_address(self, blob: Bytes) -> int:
         """Where a card finds a RAM blob; 0 where its slice is not page-locked, or the card does not reach it."""
@@ -151,7 +149,6 @@ class ExpertTiers:
             self._file.check()
 
     def close(self) -> None:
-        self._readers.shutdown()
         try:
             if self.prompt and self.prompt is not self._file:
                 self.prompt.close()  # first: its threads read the mapping of the other
@@ -168,11 +165,12 @@ class ExpertTiers:
         return (layer, expert) in self.vram or (layer, expert) in self.ram
 
     def _visit(self, layer: int, experts: list[int]) -> Visit:
-        if not experts:
-            return _NoVisit()
+        return self._has_file(layer, experts).visit(layer, experts) if experts else _NoVisit()
+
+    def _has_file(self, layer: int, experts: list[int]) -> FileTier:
         if self._file is None:
             raise ValueError(f"experts {experts} of layer {layer} are in no tier")
-        return self._file.visit(layer, experts)
+        return self._file
 
     def _blob(self, layer: int, expert: int, visit: Visit) -> Bytes | Slot:
         if (layer, expert) in self.vram:
@@ -183,7 +181,10 @@ class ExpertTiers:
             self.counters.staged_bytes += self.index.layers[layer].blob_bytes
             with self.up(self.index.layers[layer].blob_bytes):
                 return self.ram.blob(layer, expert)
-        blob = visit.next_blob()
+        return self._came(layer, expert, visit.next_blob())
+
+    def _came(self, layer: int, expert: int, blob: Bytes) -> Bytes:
+        """Counts and checks a blob of the file."""
         self.counters.file_hits += 1
         self.counters.staged_bytes += self.index.layers[layer].blob_bytes
         self.counters.file_bytes += self.index.layers[layer].stride
@@ -191,6 +192,11 @@ class ExpertTiers:
         if self._check_blob:
             self._check_blob(layer, expert, blob)
         return blob
+
+
+def _refuse_order(layer: int, experts: Sequence[int]) -> None:
+    if any(a >= b for a, b in zip(experts, experts[1:], strict=False)):
+        raise ValueError(f"experts {list(experts)} of layer {layer} are not in ascending order")
 
 
 def _copy(blob: Bytes | Slot, place: Bytes) -> None:

@@ -98,6 +98,6 @@ def run(plan: Plan, pack: Pack, ids: NDArray[Any], logits: str = "all") -> tuple
 
 def nothing_left(pack: Pack) -> bool:
     """No thread of ours, no mapping and no open file of the experts."""
-    ours = [thread for thread in threading.enumerate() if thread.name.startswith(("stager", "startup"))]
+    ours = [thread for thread in threading.enumerate() if thread.name.startswith(("stager", "startup", "at-once"))]
     handles = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
     return not ours and str(pack.experts_path) not in [*handles, *Path("/proc/self/maps").read_text().split()]

@@ -237,15 +237,16 @@ def test_a_file_changed_while_open_is_refused(
     file.close()
 
 
-def test_a_map_cut_before_a_read_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_file_cut_before_a_read_is_refused_in_words(tmp_path: Path) -> None:
     path = tmp_path / "experts.bin"
     path.write_bytes(b"a" * 16384)
-    file = MappedFile(path, 16384)
+    file, buffered = MappedFile(path, 16384), BufferedFile(path, 16384)
     os.truncate(path, 0)
-    for access in (lambda: file.view(8192, 10), lambda: read(file, 8192, 10)):
+    for access in (lambda: file.view(8192, 10), lambda: read(file, 8192, 10), lambda: read(buffered, 8192, 10)):
         with pytest.raises(FileError, match="has 0 bytes"):
             access()
     file.close()
+    buffered.close()
 
 
 def test_reads_in_flight_are_counted(path: Path) -> None:

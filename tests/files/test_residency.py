@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strata_recipes.files.buffered import BufferedFile
 from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.residency import cached_bytes, cached_share, drop_cached
 from strata_recipes.files.unbuffered_linux import DirectFile
@@ -55,6 +56,15 @@ def test_will_need_reads_ahead(cold: Path) -> None:
     mapped.close()
 
 
+def test_reads_that_lie_apart_bring_no_byte_beside(cold: Path) -> None:
+    """Whatever the cache holds before them, which else is taken for a stream that goes on."""
+    file = BufferedFile(cold, SIZE, apart=True)
+    for offset in (0, 4 << 20, (4 << 20) + 340_000 // 4096 * 4096, 6 << 20):
+        file.read(offset, 340_000, np.zeros(340_000, np.uint8))
+    assert cached_bytes(cold) == sum(-(-n // 4096) * 4096 for n in (340_000, 339_968 + 340_000, 340_000))
+    file.close()
+
+
 def test_partial_pages_count_their_bytes_only(cold: Path) -> None:
     cold.read_bytes()
     assert cached_bytes(cold, [(100, 50)]) == 50
@@ -68,7 +78,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 
 def test_of_another_users_file_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux then calls every page cached, whatever is: a plan would count on it, and no blob would be asked for ahead."""
+    """Linux then calls every page cached, whatever is: a plan would count on it."""
     path = tmp_path / "shared.bin"
     path.write_bytes(bytes(8192))
     monkeypatch.setattr(os, "access", lambda path, mode: False)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from strata_recipes.files.buffered import BufferedFile
+from strata_recipes.files.mapped import MappedFile
 from strata_recipes.files.pace import BURST_S, Pace
 from strata_recipes.files.residency import drop_cached
-from strata_recipes.files.throttled import ThrottledFile, ThrottledMapping
+from strata_recipes.files.throttled import ThrottledCached, ThrottledFile, ThrottledMapping
 
 
 class Clock:
@@ -120,3 +121,21 @@ def test_a_throttled_mapping_pays_for_what_the_cache_does_not_hold(path: Path) -
     file.will_need(0, 1 << 20)
     assert drive.busy_s == drive_s
     file.close()
+
+
+def test_throttled_reads_through_the_cache_pay_for_what_it_does_not_hold(path: Path) -> None:
+    drive, clock = pace(1 << 20)
+    data = path.read_bytes()
+    assert drop_cached(path)
+    mapped = MappedFile(path, 1 << 20)
+    file = ThrottledCached(BufferedFile(path, 1 << 20, apart=True), mapped, drive, faults=1 << 19)
+    out = np.zeros(1 << 18, np.uint8)
+    file.read(1 << 18, 1 << 18, out)
+    assert out.tobytes() == data[1 << 18 : 1 << 19]
+    assert drive.busy_s == pytest.approx(0.5) == pytest.approx(clock.now - 1000, abs=BURST_S * 1.001)
+    file.read((1 << 18) + (1 << 17), 1 << 18, out)  # half of it is cached now
+    assert out.tobytes() == data[(1 << 18) + (1 << 17) :][: 1 << 18]
+    assert drive.busy_s == pytest.approx(0.75)
+    file.check()
+    file.close()
+    mapped.close()
