@@ -39,7 +39,7 @@ from kernels_numba.ptx import (
 _WARP = 32
 _THREADS = 128
 _COMBINE_THREADS = 64  # a token's 2,560 sums are few: in small blocks they reach more multiprocessors
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 _TAKEN, _NAN_RANK = np.int32(0), np.int32(1)
 
 

@@ -55,7 +55,7 @@ def dense_matvec(x: Any, stack: Stack, to: Ending, stream: int = 0) -> None:
     Each sum errs by at most K / 32 + 13 roundings of its terms.
     """
     rows, end = int(x.shape[0]), finish(to)
-    source, target = address("x", x, "float32", (rows, stack.width)), places(to, rows, stack.num_outs)
+    target, source = places(to, rows, stack.num_outs), address("x", x, "float32", (rows, stack.width))
     if source % 16:
         raise ValueError("x must start at a multiple of 16 bytes")
     shape = apart(to, float_cut(stack.width, stack.num_outs))

@@ -36,7 +36,7 @@ def dense_matvec_q8(codes: Any, scales: Any, stack: Stack, to: Ending, stream: i
     use = units(stack.format_name, stack.planar, _ALIGNMENT)
     if width % 32:
         raise ValueError(f"rows of {width} values: wanted a multiple of 32")
-    source, target = address("codes", codes, "int8", (rows, width)), places(to, rows, stack.num_outs)
+    target, source = places(to, rows, stack.num_outs), address("codes", codes, "int8", (rows, width))
     factors = address("scales", scales, "float32", (rows, width // 32))
     if source % 16:
         raise ValueError("codes must start at a multiple of 16 bytes")

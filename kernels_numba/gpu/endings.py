@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernels_numba.device import address, inline
-from kernels_numba.endings import Ending, Gates, Mixed
+from kernels_numba.endings import MOST_STREAMS, Ending, Gates, Mixed
 from kernels_numba.gpu.moe import sigmoid, silu
 from kernels_numba.gpu.teams import Cut, Finish
 from kernels_numba.ptx import add, divide, load_float, multiply, store_float
@@ -40,13 +40,17 @@ def places(to: Ending, rows: int, num_outs: int) -> Places:
     """Checked: ValueError where the sums of `rows` rows do not fit."""
     if isinstance(to, Mixed):
         (got, hidden), wide = (int(size) for size in to.x.shape), int(to.normed.shape[1])
-        if got != rows or wide != num_outs or hidden < 1 or wide % hidden:
-            raise ValueError(f"{rows} rows of {num_outs} sums mix into {got} rows of {hidden}: wanted a whole number of streams")
+        if got != rows or wide != num_outs or hidden < 1 or wide % hidden or wide > MOST_STREAMS * hidden:
+            raise ValueError(
+                f"{rows} rows of {num_outs} sums mix into {got} rows of {hidden}: wanted a whole number of streams to {MOST_STREAMS}"
+            )
         x, normed = address("x", to.x, "float32", (rows, hidden)), address("normed", to.normed, "float32", (rows, wide))
         return Places(x, hidden * 4, normed, wide * 4, hidden, 0)
     if isinstance(to, Gates):
         (got, rank), given = (int(size) for size in to.act.shape), int(to.strengths.shape[1])
         _fits(rows, num_outs, to.first, got, rank + given)
+        if given not in (0, to.num_streams) or to.num_streams < 1:
+            raise ValueError(f"strengths of {given} streams, of which there are {to.num_streams}: wanted all of them or none")
         act, strengths = address("act", to.act, "float32", (rows, rank)), address("strengths", to.strengths, "float32", (rows, given))
         return Places(act, rank * 4, strengths, given * 4, given, to.first)
     got, wide = (int(size) for size in to.out.shape)

@@ -15,12 +15,12 @@ KEYS_AT_ONCE = 32  # of a row's keys that one block of threads reads
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # by name: numpy dtype, shape
 BOTH_SIDES = ("embedding", "position", "logits", "nans", "routed")  # and the n-grams' rows: what goes up for a pass, or comes down
 
-MOST_CHOSEN, MOST_HEADS, MOST_DIM, MOST_TAPS = 32, 16, 256, 8  # that a reply's kernels are built for
+MOST_CHOSEN, MOST_HEADS, MOST_DIM, MOST_TAPS, MOST_STREAMS = 32, 16, 256, 8, 8  # that a reply's kernels are built for
 
 
 def reply_faults(g: Geometry) -> Iterator[str]:
     """What no reply's kernels on a card can do. A prompt's could: it has other ways there."""
-    limits = [("experts a token", g.top_k, MOST_CHOSEN, 1)]
+    limits = [("experts a token", g.top_k, MOST_CHOSEN, 1), ("streams", g.streams, MOST_STREAMS, 1)]
     if g.attention_layers:
         limits += [("values a head", g.head_dim, MOST_DIM, 8), ("query heads a kv head", g.query_heads // g.kv_heads, MOST_HEADS, 1)]
         limits += [("values an index head", g.indexer_dim, MOST_DIM, 8), ("index heads", g.indexer_heads, MOST_HEADS, 1)]
@@ -40,6 +40,7 @@ def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
     selected, blocks = g.index_budget // g.index_block, max(1, -(-context // g.index_block))
     tables = {f"ngram_{layer}": (rows, (g.ngram_size - 1) * g.ngram_heads * g.ngram_width) for layer in g.ngram_layers}
     tables |= {"ngram_products": (rows, wide + g.hidden)} if tables else {}
+    widest = max(wide, value, query, *(width for _, width in tables.values()))  # of rows that a product rounds to 8 bits
     floats: dict[str, tuple[int, ...]] = {
         "embedding": (rows, g.hidden), **tables, "streams": (rows, wide), "normed": (rows, wide),
         "act": (rows, g.stream_rank), "strengths": (rows, g.streams), "no_strengths": (rows, 0),
@@ -53,9 +54,10 @@ def reply_shapes(g: Geometry, rows: int, context: int) -> Shapes:
         "gate": (chosen, 1, g.expert_width), "other": (chosen, 1, g.expert_width), "hidden": (chosen, g.expert_width),
         "y": (chosen, 1, g.hidden),
         "shared_gate_up": (rows, 2 * g.shared_width), "shared_hidden": (rows, g.shared_width), "shared": (rows, g.hidden),
-        "shared_gate": (rows, 1), "logits": (rows, g.vocab), "scales": (max(rows * (-(-wide // 32)), chosen * (-(-g.expert_width // 32))),),
+        "shared_gate": (rows, 1), "logits": (rows, g.vocab),
+        "scales": (max(rows * (-(-widest // 32)), chosen * (-(-g.expert_width // 32))),),
     }  # fmt: skip
-    codes = max(rows * max(wide, value, query), chosen * g.expert_width)
+    codes = max(rows * widest, chosen * g.expert_width)
     side = rows * max(g.hidden, g.shared_width)  # of the shared expert, which runs beside the others
     floats["side_scales"] = (-(-side // 32) + rows,)
     whole = {

@@ -1,4 +1,4 @@
-"""Sums that are taken on in the kernel that makes them: what ops of their own would make of plain columns, whatever rows are beside."""
+"""Sums that are taken on in the kernel that makes them: near what the truth makes of plain columns; the same bits in any company."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_gates(product: Product, name: str, width: int, injects: bool) -> None:
     held = made(name, width, sizes, False)
     for rows in ROWS:
         x = 30 * rows_of(rows, width)
-        act, strengths = gated(product, x, held.stack, rank, len(sizes) - 1)
+        act, strengths = gated(product, x, held.stack, rank, streams, injects)
         sums, (wanted, given) = columns(product, x, held.stack), arrays((rows, rank), (rows, strengths.shape[1]))
         reference_decode.ended(sums, Gates(wanted, given, 4))
         assert np.allclose(act, wanted, rtol=CLOSE, atol=1e-35) and np.allclose(strengths, given, rtol=CLOSE, atol=1e-35)
-        alone = gated(product, x[-1:], held.stack, rank, len(sizes) - 1)
+        alone = gated(product, x[-1:], held.stack, rank, streams, injects)
         assert same(alone[0], act[-1:]) and same(alone[1], strengths[-1:])
 
 
@@ -68,7 +68,7 @@ def test_gates_of_two_stacks_are_those_of_one() -> None:
     x, both = rows_of(2, 320), made("Q8_0", 320, (6, 3), False)
     want = gated(float_rows, x, both.stack, 6, 3)
     act, strengths = (to_device(part) for part in arrays((2, 6), (2, 3)))
-    to, first = Gates(act, strengths, 4), made("Q8_0", 320, (6,), False, seed=0)
+    to, first = Gates(act, strengths, 3), made("Q8_0", 320, (6,), False, seed=0)
     second = made("Q8_0", 320, (3,), False, seed=1)
     float_rows(x, second.stack, to.after(6))
     assert np.isnan(to_host(act)).all()
@@ -79,25 +79,30 @@ def test_gates_of_two_stacks_are_those_of_one() -> None:
 def test_a_nan_in_a_row_shows_there_alone() -> None:
     x, held = rows_of(2, 320), made("Q8_0", 320, (6,), False)
     x[1, 5] = np.nan
-    for out in (gated(float_rows, x, held.stack, 6, 0)[0], mixed(float_rows, x, held.stack, rows_of(2, 6), 3)):
+    for out in (gated(float_rows, x, held.stack, 6, 4, False)[0], mixed(float_rows, x, held.stack, rows_of(2, 6), 3)):
         assert np.isfinite(out[0]).all() and np.isnan(out[1]).all()
 
 
 def test_what_does_not_fit_is_refused() -> None:
     x, held = rows_of(1, 320), made("Q8_0", 320, (6,), False)
-    with pytest.raises(ValueError, match="1 rows of 6 sums mix into 1 rows of 4: wanted a whole number of streams"):
+    with pytest.raises(ValueError, match="1 rows of 6 sums mix into 1 rows of 4: wanted a whole number of streams to 8"):
         mixed(float_rows, x, held.stack, rows_of(1, 6), 4)
     with pytest.raises(ValueError, match="1 rows of 6 sums mix into 1 rows of 2"):
         mixed(float_rows, x, held.stack, rows_of(1, 8), 2)
     with pytest.raises(ValueError, match="1 rows of 6 outputs from column 0 on do not fit into 1 rows of 5"):
-        gated(float_rows, x, held.stack, 5, 0)
+        gated(float_rows, x, held.stack, 5, 4, False)
+    with pytest.raises(ValueError, match="strengths of 3 streams, of which there are 4: wanted all of them or none"):
+        gated(float_rows, x, held.stack, 3, 4)
+    wide = made("Q8_0", 320, (18,), False)
+    with pytest.raises(ValueError, match="1 rows of 18 sums mix into 1 rows of 2: wanted a whole number of streams to 8"):
+        mixed(float_rows, x, wide.stack, rows_of(1, 18), 2)
     with pytest.raises(ValueError, match="from the sums of one stack of one format, 3 stand in another"):
         Mixed(x, x).after(3)
 
 
-def gated(product: Product, x: np.ndarray, stack: Stack, rank: int, injects: int) -> tuple[np.ndarray, np.ndarray]:
+def gated(product: Product, x: np.ndarray, stack: Stack, rank: int, streams: int, injects: bool = True) -> tuple[np.ndarray, np.ndarray]:
     act, strengths = (to_device(part) for part in arrays((len(x), rank), (len(x), stack.num_outs - rank if injects else 0)))
-    product(x, stack, Gates(act, strengths, 4))
+    product(x, stack, Gates(act, strengths, streams))
     return to_host(act), to_host(strengths)
 
 

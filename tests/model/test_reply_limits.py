@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from kernels_numba.endings import Mixed
 from kernels_numba.gpu import token_ops as ops
-from strata_recipes.plan.reply_rows import MOST_CHOSEN, MOST_DIM, MOST_HEADS, MOST_TAPS, reply_faults
+from strata_recipes.plan.reply_rows import MOST_CHOSEN, MOST_DIM, MOST_HEADS, MOST_STREAMS, MOST_TAPS, reply_faults
 from tests.plan.cases import small_geometry
 
 POSITION = torch.zeros(1, dtype=torch.int64)
@@ -38,8 +39,14 @@ def delta_step(dim: int) -> None:
     ops.delta_step(torch.zeros(1, 3 * dim), torch.zeros(1, 2), 0, torch.zeros(1), torch.zeros(1), state, 1, torch.zeros(1, dim))
 
 
+def streams(count: int) -> None:
+    stack = ops.Stack(torch.zeros(1), torch.zeros(1), 16 * count, "F32", 8)
+    ops.dense_matvec(torch.zeros(1, 8), stack, Mixed(torch.zeros(1, 16 * count), torch.zeros(1, 16)))
+
+
 LIMITS: list[tuple[str, int, int, Callable[[int], None]]] = [
     ("top_k", MOST_CHOSEN, 1, route),
+    ("streams", MOST_STREAMS, 1, streams),
     ("head_dim", MOST_DIM, 8, lambda dim: attention(2, dim)),
     ("query_heads", MOST_HEADS, 1, lambda heads: attention(heads, 8)),
     ("indexer_heads", MOST_HEADS, 1, lambda heads: index(heads, 8)),
