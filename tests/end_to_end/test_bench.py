@@ -233,7 +233,7 @@ def test_ctrl_c_ends_the_bench_and_its_run(cache: Path, tmp_path: Path) -> None:
     family = psutil.Process(process.pid).children(recursive=True)
     assert family, process.communicate()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130 and "interrupted" in errors.splitlines()[-1]
     assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     (status,) = tmp_path.glob("bench/*/status.json")

@@ -22,7 +22,7 @@ from strata_recipes.units import GiB, MiB
 
 
 def gone(pid: int) -> bool:
-    for _ in range(3000):
+    for _ in range(30_000):
         if not psutil.pid_exists(pid):
             return True
         time.sleep(0.01)
