@@ -11,7 +11,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.forked_from"])
 
 
-def begin(errors: Path) -> None:
+def begin(errors: Path | str) -> None:
     """In the fork: a session of its own, and its error stream in a file."""
     os.setsid()
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
