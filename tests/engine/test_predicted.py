@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,7 @@ import pytest
 
 from strata_recipes.config.compose import compose_config
 from strata_recipes.decide import Decided, decide
-from strata_recipes.engine import prefill, readers, startup_steps
 from strata_recipes.engine.session import Session
-from strata_recipes.files.pace import Pace
 from strata_recipes.files.residency import drop_cached
 from strata_recipes.machine.probe import resolve_hardware
 from strata_recipes.modes.models import write_pack
@@ -36,34 +33,7 @@ SLOW = (
 )  # fmt: skip
 
 
-class Clock:
-    """The drive's time: a transfer ends when the link would have moved it, and nothing else takes any."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def pace(self, rate: float) -> Pace:
-        clock = self
-
-        class Held(Pace):
-            @contextmanager
-            def passing(self, num_bytes: float, rate: float | None = None) -> Iterator[None]:
-                until = self._reserve(num_bytes / (rate or self.rate))
-                yield
-                clock.now = max(clock.now, until)
-
-        return Held(rate, clock=self.perf_counter)
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    drives = Clock()
-    monkeypatch.setattr(readers, "Pace", drives.pace)
-    for measuring in (prefill, startup_steps):
-        monkeypatch.setattr(measuring, "time", drives)
+pytestmark = pytest.mark.usefixtures("links_own_clock")
 
 
 @pytest.fixture(scope="module")
