@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import pytest
 from hypothesis import settings
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch loads, as the entry does: see modes/entry.py
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: so would all processes that tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("repository", deadline=None, derandomize=True)
 settings.load_profile("repository")

@@ -181,7 +181,7 @@ def test_the_shell_completes_groups_and_keys(capsys: pytest.CaptureFixture[str],
 
 def run_py(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "run.py"), *arguments]
-    return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    return subprocess.run(command, cwd=cwd, env=os.environ | environment, capture_output=True, text=True, encoding="utf-8", timeout=300)
 
 
 def test_run_py_refuses_with_exit_code_2_and_one_last_line(in_an_empty_folder: Path) -> None:
@@ -208,7 +208,8 @@ def test_arguments_are_utf8_under_a_narrow_locale(in_an_empty_folder: Path) -> N
 def test_ctrl_c_ends_with_130(in_an_empty_folder: Path) -> None:
     script = (
         "import sys, time\nfrom strata_recipes.config.compose import hydra_main\n"
-        "def job(config, overrides):\n    print('started', flush=True)\n    time.sleep(60)\n    return 0\n"
+        "def job(config, overrides):\n    print('started', flush=True)\n"
+        "    for _ in range(1200):\n        time.sleep(0.05)  # a signal just before one long sleep would not end it\n    return 0\n"
         "sys.exit(hydra_main(job))\n"
     )
     (in_an_empty_folder / "wait.py").write_text(script)
@@ -217,5 +218,5 @@ def test_ctrl_c_ends_with_130(in_an_empty_folder: Path) -> None:
     )
     assert process.stdout is not None and process.stdout.readline() == "started\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, "strata: interrupted\n")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
@@ -61,7 +61,8 @@ def read_back(config: Config) -> Config:
     return again
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.text("\\${}'\"a\n:# "), min_size=10, max_size=10))
+@settings(max_examples=40)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.text("\\${}'\"a\n:# "), min_size=25, max_size=25))
 def test_any_text_survives(texts: list[str]) -> None:
     config = Config()
     config.workload.messages = [Message("user", text) for text in texts]

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tests.end_to_end.forked_runs import fork_or_start
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -66,6 +69,12 @@ def strata(cache: Path, tmp_path: Path) -> Strata:
         return Done(done.returncode, done.stdout, done.stderr, place)
 
     return run
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs that a bench or a reproduction starts are forks: for tests of what is made of them."""
+    monkeypatch.setattr("strata_recipes.modes.children.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": fork_or_start}))
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ def edit(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after), encoding="utf-8")
 
 
+@pytest.mark.usefixtures("forked")
 def test_arms_that_are_refused_or_compute_otherwise(inside: Strata) -> None:
     other = "bench.arms.other=[decode.max_new_tokens=1]"
     done = inside(*TINY, *ONE_EACH, "bench.arms.base=[]", "bench.arms.refused=[kv.max_context=1]", other)
@@ -126,6 +127,7 @@ def test_names_that_no_folder_can_have_under_a_narrow_locale(strata: Strata, ins
     assert again.json("identity.json") == json.loads((moved / folders[0] / "identity.json").read_text())
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_bench_and_its_runs_are_reproduced(inside: Strata) -> None:
     first = inside(*TINY, *ONE_EACH, "bench.arms.a=[startup=unbuffered,experts=resident]", "bench.arms.b=[]")
     assert first.code == 0, first.err
@@ -150,6 +152,7 @@ def change(path: Path, key: str, value: Any) -> None:
     path.write_text(json.dumps(data))
 
 
+@pytest.mark.usefixtures("forked")
 def test_reproduce_says_equal_and_names_what_was_changed(inside: Strata, tmp_path: Path) -> None:
     first = inside(*TINY, "experts.verify=true")
     assert first.code == 0, first.err
@@ -233,7 +236,7 @@ def test_ctrl_c_ends_the_bench_and_its_run(cache: Path, tmp_path: Path) -> None:
     family = psutil.Process(process.pid).children(recursive=True)
     assert family, process.communicate()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130 and "interrupted" in errors.splitlines()[-1]
     assert not [child for child in family if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     (status,) = tmp_path.glob("bench/*/status.json")

@@ -18,6 +18,7 @@ def test_there_is_one() -> None:
     assert FOLDERS
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("folder", FOLDERS[:1], ids=lambda folder: folder.name)
 def test_a_committed_folder_is_reproduced(folder: Path, inside: Strata) -> None:
     done = inside("mode=reproduce", f"result='{folder}'")

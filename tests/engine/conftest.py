@@ -12,6 +12,7 @@ from strata_recipes.config.schema import Model
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.pack.sources import open_source
 from strata_recipes.pack.writer import build_pack
+from tests.engine.held import links_own_clock  # noqa: F401 - a fixture
 from tests.engine.plans import SHIPPED, pack_from, pack_tiny
 from tests.pack.checkpoint import make_checkpoint
 

@@ -126,6 +126,6 @@ with open_pack(Path(folder)) as pack, Session(plan_for(pack, mode="mapped", file
     session.prompt(oracle("tiny-q2_0.greedy")["ids"])
 """
     command = [sys.executable, "-c", body, str(tiny_folder), str(tmp_path / "own")]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300)
     assert done.returncode == 3, done.stderr
     assert "experts.bin: a read of its mapping failed" in done.stderr.splitlines()[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,14 @@ class Tiers:
         return 1.0
 
 
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second each time that it is asked what time it is, and no wait between two looks: three looks are well within 5 s."""
+    seconds = count()
+    monkeypatch.setattr(page_warmth, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+    monkeypatch.setattr(page_warmth, "LOOK_S", 0.0)
+
+
 def told(tiers: Tiers, blobs: int) -> str:
     said: list[str] = []
     warmth = PageWarmth(tiers, ORDER, blobs * STRIDE + STRIDE // 2, said.append)  # type: ignore[arg-type]
@@ -60,17 +69,16 @@ def told(tiers: Tiers, blobs: int) -> str:
     return line
 
 
-def test_what_no_memory_holds_is_asked_for_in_order_and_a_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_warmth, "LOOK_S", 0.0)
+@pytest.mark.usefixtures("ticking")
+def test_what_no_memory_holds_is_asked_for_in_order_and_a_few_at_once() -> None:
     tiers = Tiers()
     assert told(tiers, 40).startswith("startup.warm: 160.00 KiB of the file tier were read into the page cache in ")
     assert tiers.asked == [expert for _, expert in ORDER if expert % 5][:40]
     assert tiers.most_under_way <= BLOBS_AHEAD + 1
 
 
-def test_it_ends_where_the_page_cache_gives_up_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_warmth, "LOOK_S", 0.0)
-    monkeypatch.setattr(page_warmth, "GIVE_UP_S", 0.01)
+@pytest.mark.usefixtures("ticking")
+def test_it_ends_where_the_page_cache_gives_up_what_it_was_given() -> None:
     tiers = Tiers(lost=3)
     assert told(tiers, 48).endswith(", of which some was pushed out again")
     assert len(tiers.asked) == BLOBS_AHEAD + 3  # 3 is the third of those in the file
@@ -84,7 +92,8 @@ def cold(tiny: Pack) -> Iterator[Pack]:
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_sessions_file_is_in_the_page_cache(warm: bool, cold: Pack) -> None:
+def test_a_sessions_file_is_in_the_page_cache(warm: bool, cold: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_warmth, "GIVE_UP_S", 300.0)  # the drive reads on its own time: only a failure waits long
     plan = plan_for(cold, mode="mapped", slots=0, file_io="buffered", startup=Startup(warm=warm))
     assert (plan.startup.warm_bytes >= cold.index.experts_bytes) == warm
     said: list[str] = []
@@ -97,6 +106,7 @@ def test_a_sessions_file_is_in_the_page_cache(warm: bool, cold: Pack) -> None:
 
 
 def test_closing_ends_it_midway_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_warmth, "GIVE_UP_S", 300.0)
     said: list[str] = []
     warmth = PageWarmth(Tiers(lost=1), ORDER, 1 << 40, said.append)  # type: ignore[arg-type]
     warmth.close()

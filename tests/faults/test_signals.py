@@ -5,46 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from strata_recipes.modes.interrupt import Interrupt, interrupted
-from tests.end_to_end.conftest import ROOT
 from tests.faults.conftest import Packed
+from tests.faults.signalled import main
+from tests.forks import FORKS, next_word
 
-# The program itself, held at one moment: it tells the test, which then sends its signals.
-CHILD = """
-import os, sys, time
-
-def at(owner, name, when=lambda *args: True):
-    plain = getattr(owner, name)
-    def patched(*args, **more):
-        if when(*args):
-            os.write(pipe, b"now\\n")
-            for _ in range(1200):
-                time.sleep(0.05)  # a signal just before one long sleep would not end it
-        return plain(*args, **more)
-    setattr(owner, name, patched)
-
-pipe, moment, words = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-from strata_recipes.pack.output_file import OutputFile
-if moment == "first byte of a pack":
-    at(OutputFile, "write")
-if moment == "amid a pack":
-    at(OutputFile, "write", lambda file, data: file.written > 100_000)
-if moment == "before the manifest":
-    at(OutputFile, "commit", lambda file: file.path.name == "pack.json")
-if moment == "reply":
-    from strata_recipes.modes.reply import Reply
-    at(Reply, "push")
-from strata_recipes.modes.entry import process
-sys.argv = ["run.py", *words]
-process()
-"""
 MOMENTS = ["first byte of a pack", "amid a pack", "before the manifest", "reply"]
 INT, TERM = signal.SIGINT, signal.SIGTERM
 
@@ -66,22 +36,21 @@ def test_it_ends_once_and_clean(moment: str, signals: list[signal.Signals], tiny
     words += (
         ["mode=pack", f"model.pack={pack}"] if packing else [f"model.pack={tiny.folder}", "startup=mapped", "hardware.drive.direct=1GB/s"]
     )
-    told, tell = os.pipe()
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tell), moment, *words],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, pass_fds=(tell,), start_new_session=True,
-    )  # fmt: skip
+    told, tell = FORKS.Pipe(duplex=False)
+    child = FORKS.Process(target=main, args=(moment, words, tell, tmp_path / "errors"))
+    child.start()
+    tell.close()
     try:
-        os.close(tell)
-        assert os.read(told, 4) == b"now\n", child.communicate()[1]
+        assert next_word(told) == "now", (tmp_path / "errors").read_text()
+        assert child.pid is not None
         for number in signals:
-            child.send_signal(number)
-        _, errors = child.communicate(timeout=30)
+            os.kill(child.pid, number)
+        child.join(300)
     finally:
-        os.close(told)
-        if child.poll() is None:
-            child.kill()
-    assert child.returncode == 130 and "Traceback" not in errors, errors
+        child.kill()
+        child.join()
+    errors = (tmp_path / "errors").read_text()
+    assert child.exitcode == 130 and "Traceback" not in errors, errors
     assert errors.strip().splitlines()[-1].startswith("strata: interrupted")
     with pytest.raises(ProcessLookupError):
         os.killpg(child.pid, 0)

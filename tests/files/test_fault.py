@@ -21,7 +21,7 @@ def run(body: str, path: Path) -> subprocess.CompletedProcess[str]:
     path.write_bytes(b"x" * SIZE)
     repository = Path(__file__).parents[2]
     command = [sys.executable, "-c", PRELUDE + body, str(path)]
-    return subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=300)
 
 
 def test_a_file_cut_under_a_view(tmp_path: Path) -> None:

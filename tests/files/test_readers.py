@@ -253,7 +253,7 @@ def test_reads_in_flight_are_counted(path: Path) -> None:
     together = threading.Barrier(4)
 
     def meeting(handle: int, buffers: Sequence[memoryview], at: int) -> int:
-        together.wait(10)
+        together.wait(300)
         return os.preadv(handle, buffers, at)
 
     file = BufferedFile(path, SIZE, read_at=meeting)

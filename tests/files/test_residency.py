@@ -47,7 +47,7 @@ def test_direct_reads_leave_no_page_and_mapped_reads_leave_theirs(cold: Path) ->
 def test_will_need_reads_ahead(cold: Path) -> None:
     mapped = MappedFile(cold, SIZE)
     mapped.will_need(4 << 20, 2 << 20)
-    for _ in range(1000):  # the kernel reads on its own time: only a failure waits long
+    for _ in range(30_000):  # the kernel reads on its own time: only a failure waits long
         if cached_share(cold, 4 << 20, 2 << 20) == 1.0:
             break
         time.sleep(0.01)

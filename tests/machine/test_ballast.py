@@ -39,7 +39,7 @@ def status_kib(pid: int, key: str) -> int:
 
 def gone(pid: int) -> bool:
     """Ended, whether or not somebody has asked for its exit code; waits for it, since giving memory back takes time."""
-    for _ in range(3000):
+    for _ in range(30_000):
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
                 return True

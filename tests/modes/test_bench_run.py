@@ -56,14 +56,34 @@ def test_pages_that_stay_are_told(pack: Path, monkeypatch: pytest.MonkeyPatch) -
     assert held == 0 and why is not None and "too little RAM to keep it" in why
 
 
+class Looking(Watchdog):
+    """Leaves a file at each look, for the child to wait for, and bites once the child's words are these."""
+
+    def __init__(self, looked: Path, out: Path, words: str) -> None:
+        super().__init__(1 << 60, 0.0)
+        self._looked, self._out, self._words = looked, out, words
+
+    def seen(self, seconds: float, available_bytes: int) -> str | None:
+        self._looked.touch()
+        return super().seen(seconds, available_bytes) if self._words in self._out.read_text(encoding="utf-8") else None
+
+
 def test_a_child_is_watched_and_its_words_kept(tmp_path: Path) -> None:
-    out = tmp_path / "out.txt"
-    ended = watched([sys.executable, "-c", "print('é'); import sys; sys.exit('strata: so it is')"], out, Watchdog(0, 0.0))
+    out, looked = tmp_path / "out.txt", tmp_path / "looked"
+    ending = (
+        f"import os, sys, time\nwhile not os.path.exists({str(looked)!r}):\n    time.sleep(0.01)\nprint('é')\nsys.exit('strata: so it is')"
+    )
+    ended = watched([sys.executable, "-X", "utf8", "-c", ending], out, Looking(looked, out, "never"))
     assert (ended.exit_code, ended.stopped, ended.last_line) == (1, None, "so it is")
     assert ended.samples and ended.samples[0].available_bytes > 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no child can ignore its end there")
+def test_a_child_that_ignores_its_end_is_killed(tmp_path: Path) -> None:
+    out = tmp_path / "out.txt"
     forever = "import time, signal; signal.signal(signal.SIGINT, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
-    ended = watched([sys.executable, "-c", forever], out, Watchdog(1 << 60, 0.5))
-    assert ended.exit_code != 0 and ended.stopped is not None and ended.seconds < 60
+    ended = watched([sys.executable, "-c", forever], out, Looking(tmp_path / "looked", out, "up"))
+    assert ended.exit_code == -9 and ended.stopped is not None and "available RAM stayed under" in ended.stopped
 
 
 def arm(ram: str, *more: str) -> Arm:

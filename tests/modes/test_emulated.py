@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from strata_recipes.machine.cgroup import groups
-from strata_recipes.machine.memory import available
+from strata_recipes.machine.limited import limited
 from strata_recipes.units import GiB
 
 REPOSITORY = Path(__file__).parents[2]
@@ -30,10 +29,12 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("emulated") / "pack"
 
 
+LEFT = 2 * GiB
+
+
 def command(ram: str, tmp_path: Path, pack: Path, *more: str) -> list[str]:
-    left = {"cgroup": 2 * GiB, "ballast": available().num_bytes - GiB}[ram]
     return [
-        sys.executable, "run.py", f"emulate.ram={ram}", f"hardware.available={left}", "model.scale_of=null", "decode.max_new_tokens=4",
+        sys.executable, "run.py", f"emulate.ram={ram}", f"hardware.available={LEFT}", "model.scale_of=null", "decode.max_new_tokens=4",
         f"results.root={tmp_path}", f"model.pack={pack}", *more,
     ]  # fmt: skip
 
@@ -45,7 +46,10 @@ def folder(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("ram", "said"), [("cgroup", "ram: a control group leaves 2.00 GiB"), ("ballast", "ram: a locked ballast leaves")])
 def test_the_oracles_tokens_and_a_record_of_how(ram: str, said: str, tmp_path: Path, pack: Path) -> None:
-    done = subprocess.run(command(ram, tmp_path, pack), cwd=REPOSITORY, capture_output=True, text=True)
+    with limited(LEFT + GiB) as group:  # of which the ballast takes what the run leaves: what other processes take meanwhile is not in it
+        words = command(ram, tmp_path, pack)
+        words = group.command(words) if ram == "ballast" else words
+        done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     emulated = folder(tmp_path)
     with np.load(REPOSITORY / "tests" / "data" / "oracle" / "storyteller.p1.npz") as oracle:
@@ -53,8 +57,7 @@ def test_the_oracles_tokens_and_a_record_of_how(ram: str, said: str, tmp_path: P
     assert emulated["identity.json"]["tokens_md5"] == hashlib.md5(tokens).hexdigest()
     assert any(line.startswith(said) for line in emulated["metrics.json"]["emulated"]["by"])
     lowest = emulated["metrics.json"]["memory"]["lowest_available_bytes"]
-    if ram == "cgroup":
-        assert 0 < lowest < 2 * GiB
+    assert 0 < lowest < (LEFT if ram == "cgroup" else 1.05 * LEFT)
     assert emulated["status.json"]["state"] == "done"
 
 
@@ -73,9 +76,7 @@ def test_sigterm_ends_parent_and_child(tmp_path: Path, pack: Path) -> None:
     )  # fmt: skip
     assert parent.stdout is not None
     assert parent.stdout.read(1), parent.communicate()[1]  # the reply has begun
-    sent = time.monotonic()
     parent.send_signal(signal.SIGTERM)
     _, errors = parent.communicate(timeout=60)
     assert parent.returncode == 130 and "interrupted" in errors.splitlines()[-1]
-    assert time.monotonic() - sent < 10  # of which the work's own end is held to 2 seconds elsewhere
-    assert folder(tmp_path)["status.json"]["state"] == "stopped"
+    assert folder(tmp_path)["status.json"]["state"] == "stopped"  # recorded by the child, which is killed if it takes over 2 seconds

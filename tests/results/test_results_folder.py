@@ -58,10 +58,10 @@ def test_the_name_is_mode_time_and_hash(tmp_path):
 def test_eight_runs_at_once_never_share_a_folder(tmp_path):
     context = multiprocessing.get_context("spawn")
     barrier, names = context.Barrier(8), context.Queue()
-    workers = [context.Process(target=make_many, args=(str(tmp_path), NOW, barrier, names)) for _ in range(8)]
+    workers = [context.Process(target=make_many, args=(str(tmp_path), NOW, barrier, names), daemon=True) for _ in range(8)]
     for worker in workers:
         worker.start()
-    made = [names.get(timeout=120) for _ in range(40)]
+    made = [names.get(timeout=300) for _ in range(40)]
     for worker in workers:
         worker.join()
     assert len(set(made)) == 40 == len(list((tmp_path / "run").iterdir()))

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from strata_recipes.results.record import ResultsFolder
 from strata_recipes.sweeps.earlier import done_folder
 from strata_recipes.sweeps.sweep import _own_folder
 from strata_recipes.sweeps.turns import _take, turn
-from tests.sweeps.conftest import ROOT, Sweep
+from tests.sweeps.conftest import ROOT, Sweep, Swept
 
 CRASH = """
 import os, signal, sys
@@ -81,27 +80,32 @@ def test_a_setting_of_sweeps_is_refused_in_a_single_run_and_a_sweep_without_aim(
     assert aimless.code == 2 and "this sweeper optimizes, but not what" in aimless.err
 
 
-def test_a_sweep_that_is_interrupted_ends_its_job_and_says_what_it_has(
-    sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C while the first of two jobs works: no process stays, and the second never begins."""
+SLOW = """
+import os, sys, time
+if any("sweep_child" in word for word in sys.orig_argv):
+    with open({pids!r}, "a") as file:
+        file.write(f"{{os.getpid()}}\\n")
+    time.sleep(600)
+"""
+
+
+def test_a_sweep_that_is_interrupted_ends_its_job_and_says_what_it_has(cache: Path, tmp_path: Path) -> None:
+    """Ctrl-C while the first of two jobs works: no process stays, and the second never begins. In a process of its own, not in pytest's."""
+    pids, folder = tmp_path / "pids", tmp_path / "results" / "one"
     (tmp_path / "slow").mkdir()
-    pids = tmp_path / "pids"
-    code = (
-        f"import os, time\nopen({str(pids)!r}, 'a').write(str(os.getpid()) + '\\n')\nif os.environ.pop('SLOW', ''):\n    time.sleep(600)\n"
-    )
-    (tmp_path / "slow" / "sitecustomize.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"))
-    monkeypatch.setenv("SLOW", "1")
-
-    def interrupt() -> None:
-        while not pids.exists():
-            time.sleep(0.05)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    ended = sweep("prefill.chunk=64,128")
-    assert ended.code == 130 and ended.counts == {"planned": 2, "stopped": 1, "missing": 1}
+    (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW.format(pids=str(pids)))
+    words = ("-m", "mode=plan", "prefill.chunk=64,128", f"results.root={folder.parent}", f"hydra.sweep.dir={folder}")
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run.py"), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
+        env=os.environ | {"XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(tmp_path / "slow")}, cwd=tmp_path, start_new_session=True,
+    )  # fmt: skip
+    while process.poll() is None and not (pids.exists() and pids.read_text().endswith("\n")):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=300)
+    ended = Swept(process.returncode, out, err, folder)
+    assert ended.code == 130, err
+    assert ended.counts == {"planned": 2, "stopped": 1, "missing": 1}
     (pid,) = pids.read_text().split()
     assert not psutil.pid_exists(int(pid))
 
@@ -109,14 +113,15 @@ def test_a_sweep_that_is_interrupted_ends_its_job_and_says_what_it_has(
 def test_a_job_ends_with_the_sweep_that_is_killed(tmp_path: Path) -> None:
     """The pipe that says nothing: closed, the job ends as by Ctrl-C."""
     script = (
-        "import sys, time; from strata_recipes.modes import sweep_child; sweep_child.process = lambda: time.sleep(600); sweep_child.main()"
+        "import time; from strata_recipes.modes import sweep_child; sweep_child.process = lambda: [time.sleep(0.05) for _ in range(9000)]\n"
+        "sweep_child.main()"  # in short sleeps: a signal just before one long sleep would not end it
     )
     child = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
     assert child.stdin
     child.stdin.close()
-    assert child.wait(60) != 0
+    assert child.wait(300) != 0
     assert child.stderr
     child.stderr.close()
 

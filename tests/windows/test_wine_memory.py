@@ -22,20 +22,26 @@ from strata_recipes.units import GiB, MiB
 
 
 def gone(pid: int) -> bool:
-    for _ in range(3000):
+    for _ in range(30_000):
         if not psutil.pid_exists(pid):
             return True
         time.sleep(0.01)
     return False
 
 
-def test_memory_facts_agree_with_psutil() -> None:
+def agree() -> bool:
+    """Our figures, psutil's and each other; False too where another program took or gave back a GiB between two looks."""
     status, told, found = memory.windows_status(), psutil.virtual_memory(), memory.available()
-    assert memory.total() == told.total
-    assert abs(status.ullAvailPhys - told.available) < GiB
-    assert 0 < status.ullAvailPageFile <= status.ullTotalPageFile >= told.total
-    assert found.limited_by in ("free RAM", "commit limit")
-    assert abs(found.num_bytes - min(status.ullAvailPhys, status.ullAvailPageFile)) < GiB
+    least = min(status.ullAvailPhys, status.ullAvailPageFile)
+    return abs(status.ullAvailPhys - told.available) < GiB and abs(found.num_bytes - least) < GiB
+
+
+def test_memory_facts_agree_with_psutil() -> None:
+    status, total = memory.windows_status(), psutil.virtual_memory().total
+    assert memory.total() == total
+    assert 0 < status.ullAvailPageFile <= status.ullTotalPageFile >= total
+    assert memory.available().limited_by in ("free RAM", "commit limit")
+    assert any(agree() for _ in range(20))
 
 
 def test_locking_trimming_and_unlocking() -> None:
