@@ -69,8 +69,8 @@ def apart(to: Ending, shape: Cut) -> Cut:
 def finish(to: Ending) -> Finish:
     """What a kernel is compiled for."""
     if isinstance(to, Mixed):
-        return _MIXED
-    return Finish(_gates, int(to.act.shape[1]), to.num_streams) if isinstance(to, Gates) else STORED
+        return _Mixed()
+    return _Gates(int(to.act.shape[1]), to.num_streams) if isinstance(to, Gates) else STORED
 
 
 def _fits(rows: int, num_outs: int, first: int, out_rows: int, out_width: int) -> None:
@@ -78,47 +78,56 @@ def _fits(rows: int, num_outs: int, first: int, out_rows: int, out_width: int) -
         raise ValueError(f"{rows} rows of {num_outs} outputs from column {first} on do not fit into {out_rows} rows of {out_width}")
 
 
-def _columns(total_of: Any, shape: Cut, rows: int, rank: int, streams: int) -> Any:
-    @inline
-    def store(partial, at, j, start, last, out, beside, width, first):  # type: ignore[no-untyped-def]
-        o = j // rows
-        n, r = start + o, j - o * rows
-        if n <= last:
-            store_float(out + (r * width + first + n) * 4, total_of(partial, at + j))
+@dataclass(frozen=True)
+class _Columns:
+    def device_function(self, total_of: Any, shape: Cut, rows: int) -> Any:
+        @inline
+        def store(partial, at, j, start, last, out, beside, width, first):  # type: ignore[no-untyped-def]
+            o = j // rows
+            n, r = start + o, j - o * rows
+            if n <= last:
+                store_float(out + (r * width + first + n) * 4, total_of(partial, at + j))
 
-    return store
-
-
-def _gates(total_of: Any, shape: Cut, rows: int, rank: int, streams: int) -> Any:
-    over = np.float32(streams)
-
-    @inline
-    def store_gates(partial, at, j, start, last, out, beside, width, first):  # type: ignore[no-untyped-def]
-        o = j // rows
-        n, r = start + o, j - o * rows
-        if n <= last:
-            column, value = first + n, divide(total_of(partial, at + j), over)
-            if column < rank:
-                store_float(out + (r * np.int64(rank) + column) * 4, silu(value))
-            else:
-                store_float(beside + (r * width + column - rank) * 4, multiply(_TWO, sigmoid(value)))
-
-    return store_gates
+        return store
 
 
-def _mixed(total_of: Any, shape: Cut, rows: int, rank: int, streams: int) -> Any:
-    count, over = shape.outs, np.float32(shape.outs)
+@dataclass(frozen=True)
+class _Gates:
+    rank: int
+    streams: int
 
-    @inline
-    def store_mix(partial, at, j, start, last, out, beside, width, first):  # type: ignore[no-untyped-def]
-        if start <= last:
-            mixed = _ZERO
-            for s in range(count):
-                value = load_float(beside + ((j * count + s) * width + start) * 4)
-                mixed = add(mixed, multiply(sigmoid(total_of(partial, at + s * rows + j)), value))
-            store_float(out + (j * width + start) * 4, divide(mixed, over))
+    def device_function(self, total_of: Any, shape: Cut, rows: int) -> Any:
+        rank, over = np.int64(self.rank), np.float32(self.streams)
 
-    return store_mix
+        @inline
+        def store_gates(partial, at, j, start, last, out, beside, width, first):  # type: ignore[no-untyped-def]
+            o = j // rows
+            n, r = start + o, j - o * rows
+            if n <= last:
+                column, value = first + n, divide(total_of(partial, at + j), over)
+                if column < rank:
+                    store_float(out + (r * rank + column) * 4, silu(value))
+                else:
+                    store_float(beside + (r * width + column - rank) * 4, multiply(_TWO, sigmoid(value)))
+
+        return store_gates
 
 
-STORED, _MIXED = Finish(_columns), Finish(_mixed)
+@dataclass(frozen=True)
+class _Mixed:
+    def device_function(self, total_of: Any, shape: Cut, rows: int) -> Any:
+        count, over = shape.outs, np.float32(shape.outs)
+
+        @inline
+        def store_mix(partial, at, j, start, last, out, beside, width, first):  # type: ignore[no-untyped-def]
+            if start <= last:
+                mixed = _ZERO
+                for s in range(count):
+                    value = load_float(beside + ((j * count + s) * width + start) * 4)
+                    mixed = add(mixed, multiply(sigmoid(total_of(partial, at + s * rows + j)), value))
+                store_float(out + (j * width + start) * 4, divide(mixed, over))
+
+        return store_mix
+
+
+STORED = _Columns()

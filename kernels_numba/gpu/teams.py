@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numba import float32
@@ -87,17 +87,15 @@ class Multiply:
     value_bytes: int = 4  # of x
 
 
-@dataclass(frozen=True)
-class Finish:
-    """What becomes of whole sums: make(total_of, shape, rows, rank, streams) gives the device function
+class Finish(Protocol):
+    """What becomes of whole sums. A kernel is compiled for each, so equal ones are equal."""
 
-    (partial, at, j, start, last, out, beside, width, first) for the j-th result of the team whose sums begin at `at` and whose first
-    output is `start`. A team has `outs` times `rows` results, output by output; `rows` where its outputs lie apart, as they end in one.
-    """
+    def device_function(self, total_of: Any, shape: Cut, rows: int) -> Any:
+        """(partial, at, j, start, last, out, beside, width, first), for the j-th result of the team whose sums begin at `at` and whose
 
-    make: Callable[[Any, Cut, int, int, int], Any]
-    rank: int = 0
-    streams: int = 0
+        first output is `start`. A team has `outs` times `rows` results, output by output; `rows` where its outputs lie apart, as they end
+        in one. total_of(partial, at + i) is its i-th sum.
+        """
 
 
 def team_kernel(multiply: Multiply, shape: Cut, rows: int, stored: Stored, finish: Finish) -> Kernel:
@@ -144,7 +142,7 @@ def _body(made_by: Multiply, shape: Cut, rows: int, stored: Stored, finish: Fini
     apart, results = shape.apart, rows if shape.apart else made
     multiply, num_floats, num_words = made_by.function, made_by.num_floats, made_by.num_words
     gather, total_of, held = team_sums(shape, made)
-    end_sums = finish.make(total_of, shape, rows, finish.rank, finish.streams)
+    end_sums = finish.device_function(total_of, shape, rows)
 
     def dense_team(x, scales, table, ends, out, beside, num_outs, width, first, codebook):  # type: ignore[no-untyped-def]
         partial = cuda.shared.array(held, float32)

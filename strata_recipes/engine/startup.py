@@ -229,7 +229,7 @@ def _reading(plan: Plan, pack: Pack, in_file: int) -> str:
     if not in_file:
         return "no expert is left to the file"
     num_buffers, num_threads, stride = stage(plan, pack)
-    how = "through their mapping" if plan.compute.device == "cpu" else f"through the page cache, a reply's {READS_AT_ONCE} at once"
+    how = "through their mapping" if plan.compute.runs_on == "cpu" else f"through the page cache, a reply's {READS_AT_ONCE} at once"
     if plan.experts.file_io == "direct":
         how = f"direct, by {num_threads} threads into {num_buffers} buffers of {stride} bytes"
     elif plan.file_blobs and (plan.prefill.direct or plan.prefill.prefetch):

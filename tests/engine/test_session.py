@@ -23,7 +23,7 @@ from strata_recipes.files.residency import cached_bytes, drop_cached
 from strata_recipes.machine.cores import usable_cores
 from strata_recipes.pack.reader import Pack, open_pack
 from strata_recipes.plan.plan import Plan
-from tests.engine.plans import nothing_left, oracle, plan_for
+from tests.engine.plans import WITH_CARD, nothing_left, oracle, plan_for
 
 IDS = oracle("tiny-q2_0.greedy")["ids"]
 
@@ -110,6 +110,13 @@ def test_figures_of_a_run(file_io: str, tiny: Pack) -> None:
     assert tiers is not None and nothing_left(tiny)
     after = session.ledger.use()
     assert (after.vram.used_bytes, after.ram.used_bytes) == (0, 0)
+
+
+def test_a_planned_card_that_is_not_here_reads_as_the_cpu_does(tiny: Pack) -> None:
+    plan = plan_for(tiny, mode="mapped", slots=0, file_io="buffered", machine=WITH_CARD)
+    assert (plan.compute.device, plan.compute.runs_on) == ("cuda", "cpu")
+    with Session(plan, tiny) as session:
+        assert session.started.reading == "96 experts of experts.bin are read through their mapping"
 
 
 def test_a_direct_run_reads_each_visits_experts_once_and_leaves_no_page(own: Path) -> None:

@@ -19,11 +19,13 @@ from numba import types
 import kernels_numba.ptx
 from kernels_numba import device
 from kernels_numba.device import Kernel, cuda, inline
+from kernels_numba.endings import Columns, Ending, Gates, Mixed
 from kernels_numba.fingerprint import fingerprint
 from kernels_numba.formats import FORMATS
 from kernels_numba.gpu.attention_part import part_kernel
 from kernels_numba.gpu.dense_matvec import dense_kernel
 from kernels_numba.gpu.dequantize import parts_kernel
+from kernels_numba.gpu.endings import apart, finish
 from kernels_numba.gpu.float_products import float_cut
 from kernels_numba.gpu.grouped_f32 import f32_kernel
 from kernels_numba.gpu.grouped_mma import mma_kernel
@@ -152,3 +154,21 @@ def test_every_formats_kernels_have_one_each(name: str) -> None:
         if name not in ("F32", "F16", "BF16"):
             found += [matvec_q8_kernel(name, fitting(name, 640, width, planar, rows, 10), planar, alignment) for rows in (1, 8)]
     assert len({fingerprint(kernel) for kernel in found}) == len(set(found))
+
+
+def test_every_ending_has_a_kernel_of_its_own_and_equal_ones_share_it() -> None:
+    x, stored = {n: np.empty((1, n), np.float32) for n in (3, 4, 10, 20, 35, 36, 37, 40)}, Stored(1, 320, 340, 10, False)
+    endings = [
+        Columns(x[40]),
+        Gates(x[36], x[4], 4),
+        Gates(x[35], x[4], 4),
+        Gates(x[37], x[3], 3),
+        Mixed(x[40], x[10]),
+        Mixed(x[40], x[20]),
+    ]
+
+    def kernel_of(to: Ending) -> Kernel:
+        return dense_kernel("Q8_0", 320, apart(to, float_cut(320, 40)), 1, stored, finish(to))
+
+    assert len({fingerprint(kernel_of(to)) for to in endings}) == len(endings)
+    assert all(kernel_of(replace(to)) is kernel_of(to) for to in endings)
