@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strata_recipes.pack.index import Geometry, PackIndex
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
@@ -40,7 +40,7 @@ START = "start-up buffers"  # given back once the experts are in their places
 RING_SLOTS = 16  # blobs on the card on their way: one half is computed from while the other is copied to
 START_WINDOW_BYTES = 1 << 20  # of a reading thread, for reads that are not aligned
 EXPERT_ROWS, MATMUL, CROSSING = "rows at the experts", "matmul workspace", "streams on their way"
-REPLY, MISSED = "reply buffers", "missed experts"  # on a card: what a step computes in; experts of the file that it reads in place
+REPLY, MISSED = "reply buffers", "missed experts"  # on a card: of a step, or of compiling its kernels; experts of the file read in place
 REPLY_ENDS = "reply's inputs and results"  # in RAM, of each copy up and down
 GAPS = "allocator's gaps"
 KEPT_STREAMS, KEPT_ROWS = "super-chunk's residual streams", "super-chunk's expert rows"
@@ -112,6 +112,15 @@ def draft_parts(g: Geometry, draft_tokens: int) -> tuple[Share, ...]:
     written = 2 * g.gdn_key_heads * g.gdn_head_dim + 2 * value + 2 * g.gdn_value_heads  # q|k|v, keys by value head, decay and beta
     between = rows * (linear * written + g.vocab) * F32_BYTES + total(kept_parts(g, rows))
     return Share(DRAFTS, recurrent + draft_tokens * overwritten), Share(DRAFTED_ROWS, between)
+
+
+def warm_up_bytes(pack: PackIndex, kv_format: str, draft_tokens: int) -> int:
+    """Of a card: what a reply's kernels are compiled on at a first start (engine/warm_up.py), which goes on while a prompt is read: a state
+    of one layer a kind, two blobs, every expert's address and place, and a reply's buffers for a short context."""
+    g, rows = pack.geometry, draft_tokens + 1
+    context = max(rows, g.index_block)
+    state = state_bytes(replace(g, num_layers=2, attention_interval=2), kv_format, context)
+    return state + 2 * max_stride(pack) + g.total_experts * (ID_BYTES + 1) + reply_bytes(g, rows, context)
 
 
 def buffer_parts(g: Geometry, rows: int, context: int, logits_rows: int, device: str = "cpu") -> tuple[Share, ...]:
@@ -222,7 +231,8 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     there, here = ((), (streams,)) if demand.residuals == "host" else ((streams,), ())
     missed = Share(MISSED, (demand.draft_tokens + 1) * g.top_k * max_stride(pack))
     gathered = missed.num_bytes if missed.num_bytes > ring.num_bytes else 0  # on the card, where a reply gathers in the ring if it can
-    reply = Share(REPLY, reply_bytes(g, demand.draft_tokens + 1, demand.context) + gathered)
+    compiled_on = warm_up_bytes(pack, demand.kv_format, demand.draft_tokens)
+    reply = Share(REPLY, max(reply_bytes(g, demand.draft_tokens + 1, demand.context) + gathered, compiled_on))
     ends = Share(REPLY_ENDS, host_bytes(g, demand.draft_tokens + 1))
     stage = Share(STAGE, _stage_bytes(pack, demand, STAGE_SLOTS))
     on_call = Share(ON_CALL, layer_slab_bytes(pack) if demand.streamed else 0)

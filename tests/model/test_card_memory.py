@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from strata_recipes.engine import warm_up
 from strata_recipes.model import ple, qsa, router, stored_matrix
 from strata_recipes.model.dense_slabs import views
 from strata_recipes.model.indexer import Indexer
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import BUFFERS, GAPS, Demand, fixed_parts
+from strata_recipes.plan.budget import BUFFERS, GAPS, REPLY, Demand, fixed_parts, warm_up_bytes
 from strata_recipes.plan.dense import slabs
-from tests.model.card_memory import MIB, Allocations, Caching, least_limit
+from tests.model.card_memory import MIB, Allocations, Caching, Event, least_limit
 from tests.plan.cases import index_of
 
 CPU, CONTEXT, NAME = torch.device("cpu"), 51_712, "qwen38_flash_next_q2_0"
@@ -113,23 +114,53 @@ def passes(index: PackIndex, compute: str, rows: int) -> Allocations:
     return seen
 
 
-def counted(index: PackIndex, compute: str, rows: int) -> Mapping[str, int]:
-    demand = Demand("cuda", compute, "fp16", CONTEXT, rows, 1)
+class Stateful:
+    """Of a model, what a reply's kernels are compiled on."""
+
+    def __init__(self, index: PackIndex) -> None:
+        self.geometry, self.device = index.geometry, CPU
+
+    def new_state(self, context: int, resident: None, host: Any, *, shared: bool) -> SequenceState:
+        return SequenceState(self.geometry, "fp16", context, shared=shared)
+
+
+def compiling(index: PackIndex, rows: int, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """What the warm-up's thread keeps while it compiles the kernels of replies of up to `rows` rows: all that it takes."""
+    monkeypatch.setattr(warm_up, "TokenLayers", lambda *arguments: None)
+    monkeypatch.setattr(warm_up, "_token", lambda layers, num_layers: ())
+    with FakeTensorMode(), Allocations() as seen:
+        for _ in warm_up._reply(Stateful(index), index, False, rows):  # type: ignore[arg-type]
+            pass
+    return [(True, -which - 1, num_bytes) for taken, which, num_bytes in seen.events if taken]
+
+
+def counted(index: PackIndex, compute: str, rows: int, reply_rows: int = 1) -> Mapping[str, int]:
+    demand = Demand("cuda", compute, "fp16", CONTEXT, rows, 1, draft_tokens=reply_rows - 1)
     return {part.name: part.num_bytes for part in fixed_parts(index, demand).vram}
 
 
 @pytest.mark.parametrize(
     ("rows", "compute"), [(1, "bf16"), (16, "bf16"), (64, "q8"), (512, "bf16"), (512, "q8"), (512, "f32"), (2048, "bf16")]
 )
-def test_the_plan_counts_what_a_pass_takes_and_what_the_allocator_wastes(rows: int, compute: str) -> None:
+def test_the_plan_counts_what_a_pass_takes_and_what_the_allocator_wastes(rows: int, compute: str, monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(NAME)
     seen, plan = passes(index, compute, rows), counted(index, compute, rows)
-    least = least_limit(seen.events)
+    beside = compiling(index, 1, monkeypatch)  # at a first start it goes on while a prompt is read
+    least = least_limit([*beside, *seen.events])
     print(f"{rows} rows, {compute}: {seen.peak_bytes / MIB:.1f} MiB at once of {plan[BUFFERS] / MIB:.1f}, {least / MIB:.0f} with gaps")
     assert seen.live_bytes == 0
     assert seen.peak_bytes <= plan[BUFFERS] + MIB
-    assert least <= plan[BUFFERS] + plan[GAPS]
+    assert least <= plan[BUFFERS] + plan[REPLY] + plan[GAPS]
     assert seen.peak_bytes > plan[BUFFERS] / 2 or rows < 64  # no more is counted than that
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_the_plan_counts_what_a_replys_kernels_are_compiled_on(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_of(NAME)
+    taken = sum(num_bytes for _, _, num_bytes in compiling(index, rows, monkeypatch))
+    planned = warm_up_bytes(index, "fp16", rows - 1)
+    assert planned <= taken + MIB // 8 and taken <= planned + MIB // 8
+    assert planned <= counted(index, "bf16", 512, rows)[REPLY]
 
 
 def test_the_modelled_allocator_splits_joins_and_gives_up() -> None:

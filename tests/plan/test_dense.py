@@ -95,7 +95,7 @@ def test_stated_either_way() -> None:
 
 def test_every_budget_holds_and_a_whole_prompt_is_streamed_only_where_it_would_not_fit_beside_the_weights() -> None:
     whole: list[tuple[int, str]] = []
-    for vram in range(2_000_000, 4_400_000, 120_000):
+    for vram in range(2_120_000, 4_400_000, 120_000):
         found = small(vram=vram)
         assert found.vram.used_bytes <= found.vram.limit_bytes and found.ram.used_bytes <= found.ram.limit_bytes
         if found.prefill.super_chunk >= 1000:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from strata_recipes.files.aligned import AlignedBuffer
-from strata_recipes.schedule.startup import default_order, startup_schedule
+from strata_recipes.schedule.startup import Copy, default_order, startup_schedule
 from strata_recipes.tiers import cuda_slots
 from strata_recipes.tiers.cuda_slots import CudaSlots
 from strata_recipes.tiers.exchange import Exchange, Places, Swap, hotter, ranks
@@ -113,3 +113,20 @@ def test_random_traffic(card: list[str], small_pack: SmallPack) -> None:
     assert sorted(str(tiers.address(*pair)) for pair in vram) == addresses, "the same slots"
     assert all(tiers.vram.room(*pair) >= small_pack.index.layers[pair[0]].blob_bytes for pair in vram)
     tiers.close()
+
+
+@pytest.mark.parametrize(("num_bytes", "lost"), [(1_382_400, 16 << 10), (3_686_400, 256 << 10), (10_240, 10_240)])
+def test_slices_leave_nearly_nothing_of_a_cards_segments(num_bytes: int, lost: int) -> None:
+    copies = [Copy(i, 0, i, i * num_bytes, num_bytes) for i in range(6000)]
+    at = 0
+    while at + len(run := cuda_slots._run(copies, at)) < len(copies):
+        size = num_bytes * len(run)
+        assert run == copies[at : at + len(run)] and cuda_slots.SLICE_BYTES * 7 // 8 - num_bytes <= size <= cuda_slots.SLICE_BYTES
+        assert -size % cuda_slots.SEGMENT_BYTES < lost
+        at += len(run)
+    assert list(run) == copies[at:]
+
+
+def test_a_slice_holds_one_blob_that_is_larger_than_it() -> None:
+    copies = [Copy(i, 0, i, i << 31, 1 << 31) for i in range(3)]
+    assert [len(cuda_slots._run(copies, at)) for at in range(3)] == [1, 1, 1]
