@@ -68,8 +68,10 @@ class SequenceState:
         self.attention = {layer: _attention(g, form, max_context, places, pieces) for layer in attention}
         self.delta = {layer: _delta(g, pieces) for layer in delta}
         if shared:
-            self.attention = dict.fromkeys(g.attention_layers, self.attention[attention[0]])
-            self.delta = dict.fromkeys(linear, self.delta[delta[0]])
+            for layer in g.attention_layers[1:]:
+                self.attention[layer] = self.attention[attention[0]]
+            for layer in linear[1:]:
+                self.delta[layer] = self.delta[delta[0]]
         self.ngram = {layer: _ngram(g, pieces) for layer in g.ngram_layers}
         self.delta_writes: dict[int, list[DeltaWrite]] = {}  # by layer: where there is a list, each single token joins it
         self._tokens = [0] * g.num_layers

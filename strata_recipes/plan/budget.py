@@ -27,6 +27,8 @@ LIBRARY_BYTES = 32 << 20  # that cuBLAS takes of torch's memory, on the largest 
 # torch cuts VRAM into segments: 2 MiB for what is below 1 MiB, 20 MiB for what is below 10, else the size in whole 2 MiB. At the peak one
 # of each kind is partly free, and larger ones keep what other sizes leave of them: measured with a model of that allocator
 GAP_BYTES, GAP_SHARE = 24 << 20, 10
+SMALLEST_BYTES, POOL_BYTES = 512, 2 << 20  # of that allocator: what a few bytes take, and what a graph's own memory does
+PRODUCTS = 14  # with dense weights in a layer of a reply, at most, each with two tables
 SELECT_BYTES = 64 << 20  # of index scores that a card ranks at once, at most: attention then takes no more than a delta net
 MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
 HISTORY_BYTES = 4 + 2 * 8 + 4  # of a token that drafts are looked for in: its id; if all match: where, where a step back, and the id there
@@ -112,6 +114,12 @@ def draft_parts(g: Geometry, draft_tokens: int) -> tuple[Share, ...]:
     written = 2 * g.gdn_key_heads * g.gdn_head_dim + 2 * value + 2 * g.gdn_value_heads  # q|k|v, keys by value head, decay and beta
     between = rows * (linear * written + g.vocab) * F32_BYTES + total(kept_parts(g, rows))
     return Share(DRAFTS, recurrent + draft_tokens * overwritten), Share(DRAFTED_ROWS, between)
+
+
+def _table_bytes(g: Geometry, rows: int) -> int:
+    """Small things of replies on a card: experts' addresses and places, and of each number of rows the tables of its products and a pool of
+    memory for each graph that adds n-grams."""
+    return g.total_experts * (ID_BYTES + 1) + rows * ((PRODUCTS * g.num_layers + 1) * 2 * SMALLEST_BYTES + len(g.ngram_layers) * POOL_BYTES)
 
 
 def warm_up_bytes(pack: PackIndex, kv_format: str, draft_tokens: int) -> int:
@@ -241,7 +249,7 @@ def fixed_parts(pack: PackIndex, demand: Demand) -> Fixed:
     of_ram = (embedding, *_some(on_call, Share(KV, far), *here, history, exchange), stage, missed, ends, *start_parts(pack, demand.start))
     small = pack.dense_bytes // 16
     widened = Share(MATMUL, matmul_bytes(pack) + min(LIBRARY_BYTES, small))
-    gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE, small))
+    gaps = Share(GAPS, min(GAP_BYTES + buffers.num_bytes // GAP_SHARE + _table_bytes(g, demand.draft_tokens + 1), small))
     crossing = SPANS_CROSSING * demand.rows * g.streams * g.hidden * F32_BYTES if demand.kept_tokens and not there else 0
     of_prompt = (buffers, *_some(*there, rows, Share(CROSSING, crossing)))
     weights = _dense_parts(pack, demand, total(of_prompt))

@@ -73,3 +73,10 @@ def test_a_shared_state_is_one_layers_of_each_kind(small: Any) -> None:
     whole, shared = (SequenceState(small[1].index.geometry, "fp16", 64, shared=one) for one in (False, True))
     assert set(shared.attention) == set(whole.attention) and set(shared.delta) == set(whole.delta)
     assert len({id(at) for at in (*shared.attention.values(), *shared.delta.values())}) == 2
+
+
+@pytest.mark.parametrize(("interval", "attention", "delta"), [(1, 4, 0), (5, 0, 4)])
+def test_a_shared_state_of_one_kind_of_layers(small: Any, interval: int, attention: int, delta: int) -> None:
+    g = dataclasses.replace(small[1].index.geometry, attention_interval=interval)
+    shared = SequenceState(g, "fp16", 64, shared=True)
+    assert (g.num_layers, len(shared.attention), len(shared.delta)) == (4, attention, delta)
