@@ -21,6 +21,7 @@ from strata_recipes.modes.prepare import Prepared, prepare, recorded
 from strata_recipes.modes.progress import console, copy_bar, token_bar
 from strata_recipes.modes.reply import Reply
 from strata_recipes.pack.reader import Pack
+from strata_recipes.plan.notes import replaced
 from strata_recipes.plan.runnable import runnable
 from strata_recipes.results.figures import emulation
 from strata_recipes.results.record import ResultsFolder
@@ -70,9 +71,11 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
         with token_bar("reading", len(prompt.ids)) as on_chunk:
             read = session.prompt(prompt.ids, logits=plan.output.logits, on_chunk=on_chunk, cancelled=interrupted)
         folder.log(f"read {read.figures.tokens} tokens in {read.figures.seconds:.3f} s")
-        with learning(prepared, pack, session, folder.log, hooks.note):
-            written = session.generate(on_token=reply.push)
-        reply.end()
+        try:
+            with learning(prepared, pack, session, folder.log, hooks.note):
+                written = session.generate(on_token=reply.push)
+        finally:
+            reply.end()  # what ends it early is then told in a line of its own
         folder.log(f"wrote {written.figures.tokens} tokens in {written.figures.seconds:.3f} s, stopped by {written.stop.value}")
         if plan.decode.draft_tokens:
             folder.log(drafts_line(written.figures))
@@ -82,10 +85,10 @@ def _work(prepared: Prepared, pack: Pack, folder: ResultsFolder, clock: Clock) -
 
 
 def _tell(prepared: Prepared, folder: ResultsFolder) -> None:
-    """Before the work: what is emulated, and the plan's notes, in the log."""
+    """Before the work: what is emulated, what comes out otherwise than stated, and in the log the plan's notes."""
     line = emulation(prepared.emulated)
-    if line:
-        _note(line, folder)
+    for sentence in (*([line] if line else []), *replaced(prepared.config, prepared.plan)):
+        _note(sentence, folder)
     for note in prepared.plan.notes:
         folder.log(f"note: {note}")
 

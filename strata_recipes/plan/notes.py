@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strata_recipes.config.choices import EmulateLinks, EmulateRam
+from strata_recipes.config.schema import Config
 from strata_recipes.machine.facts import ESTIMATED
 from strata_recipes.pack.index import PackIndex
 from strata_recipes.plan.budget import F32_BYTES, dense_values, kv_cell_bytes
 from strata_recipes.plan.compute import runs_on
 from strata_recipes.plan.limits import BUDGET_FACTS, stands_in
-from strata_recipes.plan.plan import Decision, Throttle
+from strata_recipes.plan.plan import Decision, Plan, Throttle
 from strata_recipes.plan.sizing import Case, Shape
 from strata_recipes.units import gb_per_s, gib
 
@@ -72,6 +73,17 @@ def notes(case: Case, shape: Shape, counted: bool) -> Iterator[str]:
     elif isinstance(resident, int) and resident >= shape.context:
         yield f"kv.resident_tokens={resident:,} is not used: the context has {shape.context:,} tokens, all of them in VRAM"
     yield from pack.notes
+
+
+def replaced(config: Config, plan: Plan) -> Iterator[str]:
+    """Settings that are stated and come out otherwise, with the reason: one sentence each."""
+    because = {decision.name: decision.because for decision in plan.decisions}
+    for key, asked, planned, name in (
+        ("prefill", config.prefill.order.value, plan.prefill.order, "prefill.order"),
+        ("startup", config.startup.strategy.value, plan.startup.strategy, "startup.strategy"),
+    ):
+        if asked not in ("auto", planned):
+            yield f"{key}={asked} gives {planned} here: {because[name]}"
 
 
 def mtp_decision(pack: PackIndex, kv_format: str, context: int) -> Decision | None:

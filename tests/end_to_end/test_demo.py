@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from strata_recipes.machine import memory
+from strata_recipes.modes.reply import Reply
 from tests.end_to_end.conftest import DATA, Strata
 
 FILES = {
@@ -95,14 +96,29 @@ def test_the_models_own_guesses_are_a_known_name_and_refused(inside: Strata) -> 
 
 
 def test_another_pc_is_emulated_and_said_so(inside: Strata) -> None:
-    done = inside("hardware=rtx3060_6gb", "decode.max_new_tokens=2")
+    done = inside("hardware=rtx3060_6gb", "prefill=layer_major", "decode.max_new_tokens=2")
     assert done.code == 0, done.err
+    assert "note: prefill=layer_major gives chunked here: " in done.err and "a prompt of 13 tokens is one chunk of 512" in done.err
     assert "Not this machine's own" in done.out
     assert "gpu.vram" in done.json("metrics.json")["emulated"]["facts"]
     plan = done.json("plan.json")
     assert plan["vram_slots"] > 0
     assert plan["vram_slots"] + plan["ram_blobs"] + plan["file_blobs"] == 384
     assert done.json("metrics.json")["memory"]["vram_peak_bytes"] <= done.json("metrics.json")["memory"]["vram_budget_bytes"]
+
+
+def test_what_ends_a_reply_is_told_in_a_line_of_its_own(inside: Strata, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = Reply.push
+
+    def interrupted_after_two(self: Reply, token: int) -> None:
+        if len(self.tokens) == 2:
+            raise KeyboardInterrupt
+        push(self, token)
+
+    monkeypatch.setattr(Reply, "push", interrupted_after_two)
+    done = inside("decode.max_new_tokens=9")
+    assert done.code == 130 and done.out.startswith("One day") and done.out.endswith("\n")
+    assert done.err.splitlines()[-1].startswith("strata: interrupted")
 
 
 def test_a_sweep_gives_each_job_its_folder_and_goes_on_after_a_refusal(inside: Strata) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from strata_recipes.config.choices import Dense, ExpertsMode, Order, Residuals
-from strata_recipes.config.schema import Config, Experts, Prefill
+from strata_recipes.config.choices import Dense, ExpertsMode, Order, Residuals, Strategy
+from strata_recipes.config.schema import Config, Experts, Prefill, Startup
 from strata_recipes.decide import build_plan
 from strata_recipes.errors import ConfigError, PlanError
 from strata_recipes.plan.budget import KEPT_ROWS, KEPT_STREAMS, kept_parts, total
+from strata_recipes.plan.notes import replaced
 from strata_recipes.plan.plan import Plan, Throttle
 from strata_recipes.plan.super_chunk import SuperChunk, super_chunks
 from strata_recipes.units import MiB
@@ -42,6 +43,21 @@ def test_a_prompt_of_one_chunk_is_read_as_in_chunked_order(tokens: int, order: O
     assert (found.prefill, found.vram, found.ram, found.experts) == (chunked.prefill, chunked.vram, chunked.ram, chunked.experts)
     assert f"a prompt of {tokens} tokens is one chunk of 16" in because(found, "prefill.order")
     assert ("layer_major was stated and is not used" in because(found, "prefill.order")) == (order is Order.layer_major)
+
+
+@pytest.mark.parametrize(
+    ("order", "tokens", "said"), [(Order.layer_major, 16, 1), (Order.layer_major, 17, 0), (Order.auto, 16, 0), (Order.chunked, 16, 0)]
+)
+def test_a_stated_order_that_is_not_used_is_told(order: Order, tokens: int, said: int) -> None:
+    found, config = plan(tokens, order=order), small_config(prefill=Prefill(order=order))
+    told = [sentence for sentence in replaced(config, found) if sentence.startswith("prefill=layer_major gives chunked here: ")]
+    assert len(told) == said and all("a prompt of 16 tokens is one chunk of 16" in sentence for sentence in told)
+
+
+def test_a_stated_start_that_has_nothing_to_do_is_told() -> None:
+    stated = small_config(experts=Experts(mode=ExpertsMode.mapped, slots=0), startup=Startup(strategy=Strategy.unbuffered))
+    (told,) = replaced(stated, build_plan(stated, machine(), small_index(), 16))
+    assert told.startswith("startup=unbuffered gives mapped here: does not apply: there are no slots to fill")
 
 
 def test_nothing_is_gained_where_every_expert_has_a_slot() -> None:
