@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from strata_recipes.model.dense_slabs import DensePack, fill, side_by_side, views
+from strata_recipes.plan.allocator import whole_segments
 from strata_recipes.plan.dense import slabs
 
 MakeHost = Callable[[int], Tensor]  # uint8 of so many bytes in RAM, page-locked where there is a card
@@ -99,16 +100,20 @@ class StreamedDense:
 
     def _streams(self) -> None:
         largest = max(slab.num_bytes for slab in self._layers)
-        two = torch.empty(2, largest, dtype=torch.uint8, device=self._device)
+        two = self._piece(2 * largest).view(2, largest)
         self._places, self._settled = [two[layer % 2] for layer in range(len(self._layers))], False
         self._at = self._next = -1
 
     def _settle(self) -> None:
-        memory = torch.empty(sum(slab.num_bytes for slab in self._layers), dtype=torch.uint8, device=self._device)
+        memory = self._piece(sum(slab.num_bytes for slab in self._layers))
         self._places, self._settled = side_by_side(self._layers, memory), True
         for place, host in zip(self._places, self._host, strict=True):
             self._copies.put(place, host)
         self._copies.drain()
+
+    def _piece(self, num_bytes: int) -> Tensor:
+        """Memory that the card gets back whole when it is let go."""
+        return torch.empty(whole_segments(num_bytes), dtype=torch.uint8, device=self._device)[:num_bytes]
 
     def _put(self, layer: int) -> None:
         self._copies.put(self._places[layer][: self._layers[layer].num_bytes], self._host[layer])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from strata_recipes.pack.index import Geometry, PackIndex
 from strata_recipes.pack.layout import TOKEN_EMBEDDING
+from strata_recipes.plan.allocator import GAP_BYTES, GAP_SHARE, SEGMENT_BYTES, SMALLEST_BYTES
 from strata_recipes.plan.dense import layer_slab_bytes, slab_bytes, streaming_bytes
 from strata_recipes.plan.plan import Share
 from strata_recipes.plan.reply_rows import host_bytes, reply_bytes
@@ -24,10 +25,6 @@ Q4_0_VALUES, Q4_0_BYTES = 32, 18
 ROWS_AT_ONCE = 4  # on a card: chunks of rows that one launch takes to the experts, a token's choices counted each
 SPANS_CROSSING = 2  # of a super-chunk whose streams lie in RAM: one comes up while another goes down
 LIBRARY_BYTES = 32 << 20  # that cuBLAS takes of torch's memory, on the largest cards; beside a small model the reserve gives it
-# torch cuts VRAM into segments: 2 MiB for what is below 1 MiB, 20 MiB for what is below 10, else the size in whole 2 MiB. At the peak one
-# of each kind is partly free, and larger ones keep what other sizes leave of them: measured with a model of that allocator
-GAP_BYTES, GAP_SHARE = 24 << 20, 10
-SMALLEST_BYTES, POOL_BYTES = 512, 2 << 20  # of that allocator: what a few bytes take, and what a graph's own memory does
 PRODUCTS = 14  # with dense weights in a layer of a reply, at most, each with two tables
 SELECT_BYTES = 64 << 20  # of index scores that a card ranks at once, at most: attention then takes no more than a delta net
 MATMUL_BYTES = 32 << 20  # of dense weights that are dequantized at once on a card, at most
@@ -119,7 +116,8 @@ def draft_parts(g: Geometry, draft_tokens: int) -> tuple[Share, ...]:
 def _table_bytes(g: Geometry, rows: int) -> int:
     """Small things of replies on a card: experts' addresses and places, and of each number of rows the tables of its products and a pool of
     memory for each graph that adds n-grams."""
-    return g.total_experts * (ID_BYTES + 1) + rows * ((PRODUCTS * g.num_layers + 1) * 2 * SMALLEST_BYTES + len(g.ngram_layers) * POOL_BYTES)
+    products, pools = (PRODUCTS * g.num_layers + 1) * 2 * SMALLEST_BYTES, len(g.ngram_layers) * SEGMENT_BYTES
+    return g.total_experts * (ID_BYTES + 1) + rows * (products + pools)
 
 
 def warm_up_bytes(pack: PackIndex, kv_format: str, draft_tokens: int) -> int:

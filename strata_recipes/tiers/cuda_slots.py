@@ -12,6 +12,7 @@ import torch
 from strata_recipes.errors import DeviceError
 from strata_recipes.files.aligned import AlignedBuffer
 from strata_recipes.files.source import Bytes
+from strata_recipes.plan.allocator import SEGMENT_BYTES
 from strata_recipes.plan.budget import SLOTS
 from strata_recipes.schedule.startup import Copy
 from strata_recipes.tiers.arena import SLICE_BYTES
@@ -20,7 +21,6 @@ from strata_recipes.tiers.cuda_memory import LockedBuffer, Locks, Note, tensor_o
 from strata_recipes.tiers.ledger import Ledger
 
 ALIGNMENT = 16  # what the kernels read at once; true blobs are multiples of it, small ones lose at most 15 bytes to the reserve
-SEGMENT_BYTES = 2 << 20  # torch takes a slice from the driver in whole ones, and nothing else gets what is left of the last if it is small
 
 
 @dataclass(frozen=True)

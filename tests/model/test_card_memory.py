@@ -5,7 +5,7 @@ Left out are kernels that write where they are told to, and what looks at values
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,33 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from strata_recipes.engine import warm_up
-from strata_recipes.model import ple, qsa, router, stored_matrix
+from strata_recipes.model import ple, qsa, router, stored_matrix, streamed_dense
 from strata_recipes.model.dense_slabs import views
 from strata_recipes.model.indexer import Indexer
+from strata_recipes.model.kept_rows import KeptRows
 from strata_recipes.model.kv_cache import SequenceState
 from strata_recipes.model.qwen4_exp import Qwen4Exp
+from strata_recipes.model.streamed_dense import StreamedDense
 from strata_recipes.pack.index import PackIndex
-from strata_recipes.plan.budget import BUFFERS, GAPS, REPLY, Demand, fixed_parts, warm_up_bytes
+from strata_recipes.plan.budget import (
+    BUFFERS,
+    CROSSING,
+    EXPERT_ROWS,
+    GAPS,
+    KEPT_ROWS,
+    MATMUL,
+    REPLY,
+    RING,
+    SLOTS,
+    Demand,
+    fixed_parts,
+    warm_up_bytes,
+)
 from strata_recipes.plan.dense import slabs
-from tests.model.card_memory import MIB, Allocations, Caching, Event, least_limit
-from tests.plan.cases import index_of
+from strata_recipes.plan.plan import Plan
+from tests.model.card_memory import MIB, Allocations, Caching, Event, holds, least_limit
+from tests.plan.cases import index_of, planned
+from tests.plan.test_dense import LAPTOP, TRUE
 
 CPU, CONTEXT, NAME = torch.device("cpu"), 51_712, "qwen38_flash_next_q2_0"
 
@@ -159,6 +176,57 @@ def test_the_plan_counts_what_a_replys_kernels_are_compiled_on(rows: int, kv: st
     index = index_of(NAME)
     taken = sum(num_bytes for _, _, num_bytes in compiling(index, rows, monkeypatch, kv))
     assert abs(warm_up_bytes(index, kv, rows - 1) - taken) < 8 << 10  # places are 24 KiB
+
+
+class NoCopies:
+    """Each is done at once."""
+
+    def put(self, place: Tensor, host: Tensor) -> None: ...
+    def wait(self) -> None: ...
+    def drain(self) -> None: ...
+
+
+def two_turns(plan: Plan, index: PackIndex, spans: Sequence[Event], monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """What a session takes and gives back in its order: the start, then twice a prompt in one super-chunk with dense weights on call,
+    which passes over `spans`, and a reply with all of them."""
+    monkeypatch.setattr(streamed_dense, "fill", lambda pack, slab, memory: None)
+    tokens, part = plan.prefill.prompt_tokens, plan.vram.part
+    with FakeTensorMode():
+        host, pack = torch.empty(0, dtype=torch.uint8), Nothing(index)
+        with Allocations() as seen:
+            dense = StreamedDense(pack, CPU, lambda num_bytes: host, NoCopies())
+            stays = [_taken(size) for size in (part(RING), part(EXPERT_ROWS), part(MATMUL) // 2, part(MATMUL) // 2, part(SLOTS)) if size]
+            state = SequenceState(index.geometry, "fp16", plan.kv.max_context)
+            for _ in range(2):
+                kept = KeptRows(index.geometry, 0, tokens)
+                rounded = _taken(tokens * index.geometry.hidden * 2)
+                at_experts = [_taken(part(CROSSING)), _taken(part(KEPT_ROWS) - kept.num_bytes - rounded.nbytes)]
+                seen.events += spans
+                del kept, rounded, at_experts
+                dense.move()
+                reply = [_taken(size * MIB // 4) for size in range(1, 9)]  # what a rest of a segment may hold
+                dense.move()
+                del reply
+            events = list(seen.events)
+            del dense, stays, state
+    return events
+
+
+def _taken(num_bytes: int) -> Tensor:
+    return torch.empty(num_bytes, dtype=torch.uint8)
+
+
+def test_weights_on_call_and_a_replys_take_turns_in_the_plans_vram(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever few slots there is room for: one of 1.3 MiB once lay in the rest of the weights' last segment, and held all of it."""
+    index = index_of(TRUE)
+    seen, slots = passes(index, "bf16", 512), []
+    spans = [(taken, -which - 1, num_bytes) for taken, which, num_bytes in seen.events]
+    for vram in (6844, 6853):
+        plan = planned(f"{LAPTOP} hardware.gpu.vram={vram}MiB workload.tokens=51_500", TRUE)
+        assert plan.prefill.dense == "streamed" and plan.prefill.super_chunk >= 51_500
+        assert holds(plan.vram.limit_bytes, two_turns(plan, index, spans, monkeypatch)), f"{plan.vram_slots} slots"
+        slots.append(plan.vram_slots)
+    assert slots[0] == 1 and slots[1] > 1
 
 
 def test_the_modelled_allocator_splits_joins_and_gives_up() -> None:
