@@ -65,6 +65,12 @@ class Kernel:
         """numba's launch_bounds."""
         return self.threads, self.blocks_a_multiprocessor
 
+    def load(self) -> None:
+        """What a first launch does before it runs: compiled, unless it is kept, and in the GPU's memory. Nothing in the simulator."""
+        if not SIMULATED:
+            _attach()
+            _loaded(self)
+
     def launch(self, blocks: int, stream: int, *arguments: Any) -> None:
         """Run on `blocks` blocks in the stream with that handle (0: the default one). No blocks: nothing is launched."""
         if blocks == 0:

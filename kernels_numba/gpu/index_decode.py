@@ -87,8 +87,16 @@ def select_blocks_at(scores: Any, block: int, position: Any, chosen: Any, stream
     """select_blocks of rows from `position` on: scores float32 [R, n], chosen int32 [R, b]; n holds every whole block of the rows."""
     (rows, width), count = (int(size) for size in scores.shape), int(chosen.shape[1])
     pointers = address("scores", scores, "float32", (rows, width)), address("chosen", chosen, "int32", (rows, count))
-    kernel = select_kernel(block, select_threads(width), True)
-    kernel.launch(rows, stream, *pointers, width, count, address("position", position, "int64", (1,)))
+    _selection(width, block).launch(rows, stream, *pointers, width, count, address("position", position, "int64", (1,)))
+
+
+def load_selection(width: int, block: int) -> None:
+    """Compiles, or loads, what select_blocks_at launches for n = `width`: of a reply's kernels the one that hangs on its context."""
+    _selection(width, block).load()
+
+
+def _selection(width: int, block: int) -> Kernel:
+    return select_kernel(block, select_threads(width), True)
 
 
 def _checked_columns(name: str, first: int, wanted: int, width: int, frequencies: Any, dim: int) -> int:

@@ -130,7 +130,7 @@ def _mixers(model: Qwen4Exp, index: PackIndex, cells_apart: bool) -> list[Callab
 def _reply(model: Qwen4Exp, index: PackIndex, cells_apart: bool, most_rows: int) -> Iterator[Callable[[], object]]:
     """A layer after the other, on buffers and a state of its own; with each number of rows that drafts can ask for, since how work is cut
     may hang on it: nothing is left to be compiled in the middle of a reply."""
-    from kernels_numba.gpu import token_ops
+    from kernels_numba.gpu import index_decode, token_ops
 
     g, device, context = index.geometry, model.device, max(most_rows, index.geometry.index_block)
     state, blank = _small_state(model, context, cells_apart), _Blank(index.max_blob_bytes, device)
@@ -138,6 +138,8 @@ def _reply(model: Qwen4Exp, index: PackIndex, cells_apart: bool, most_rows: int)
     one = torch.empty(1, max_stride(index), dtype=torch.uint8, device=device)
     gathered = Gathered(token_ops, index.layers, torch.zeros_like(table, dtype=torch.uint8), one)
     yield partial(gathered.inputs, 0, table[0, :1].contiguous(), None, 0)
+    if g.attention_layers:
+        yield partial(index_decode.load_selection, -(-model.max_context // g.index_block), g.index_block)
     room = ReplyBuffers(g, most_rows, context, device)
     for rows in range(1, most_rows + 1):
         buffers = ReplyBuffers(g, rows, context, device, room)

@@ -13,6 +13,7 @@ from kernels_numba.gpu.dense_matvec import dense_kernel
 from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
 from kernels_numba.gpu.matvec_q8 import matvec_q8_kernel
+from kernels_numba.gpu.select_blocks import select_kernel
 from strata_recipes.engine.session import Session
 from strata_recipes.engine.stepper import WalkStepper
 from strata_recipes.engine.token_stepper import TokenStepper
@@ -131,3 +132,18 @@ def test_no_kernel_is_made_in_the_middle_of_a_reply(packs: Packs, arithmetic: st
             if rows > 1:
                 stepper.keep_only(rows - 1)
     assert [maker.cache_info().misses for maker in makers] == made and sum(made) > 0
+
+
+def test_no_kernel_is_made_for_a_long_context_in_the_middle_of_a_reply(packs: Packs) -> None:
+    """A long list of blocks is ranked by more threads, in a kernel of their own."""
+    select_kernel.cache_clear()
+    pack = packs("storyteller")
+    plan = on_card(pack, READ, 6000, **WHOLE)
+    assert plan.kv.max_context > 8 * 128 * pack.index.geometry.index_block
+    with Session(plan, pack) as session:
+        session.prompt(IDS[:READ] % pack.index.geometry.vocab)
+        assert session._state is not None and session._replies is not None
+        stepper = session._replies.stepper(session._state)
+        made = select_kernel.cache_info().misses
+        stepper.step([1])
+    assert select_kernel.cache_info().misses == made > 0

@@ -135,7 +135,7 @@ class Stateful:
     """Of a model, what a reply's kernels are compiled on."""
 
     def __init__(self, index: PackIndex, kv: str) -> None:
-        self.geometry, self.device, self._kv = index.geometry, CPU, kv
+        self.geometry, self.device, self.max_context, self._kv = index.geometry, CPU, CONTEXT, kv
 
     def new_state(self, context: int, resident: None, host: Any, *, shared: bool) -> SequenceState:
         return SequenceState(self.geometry, self._kv, context, shared=shared)
