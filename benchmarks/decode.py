@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from benchmarks.profiled import on_the_card, session
 from benchmarks.runs import Run, run
 from strata_recipes.files.residency import drop_cached
 from strata_recipes.units import gib
@@ -32,7 +32,6 @@ FILE = (
 )  # fmt: skip
 LEARNED = "learned.npz"
 PEER_FILE = 4.7  # tokens/s of llama.cpp there, in the same kind of group
-ON_CARD = ("kernel", "gpu_memcpy", "gpu_memset")
 PEER_VRAM = "llama.cpp there: 91 to 97"
 
 
@@ -100,50 +99,13 @@ def file(pack: Path, root: Path) -> list[str]:
 
 def launches(pack: Path, root: Path) -> list[str]:
     """Kernels a token, and the share of time in which none ran, in this process."""
-    from strata_recipes.config.compose import compose_config, register
-    from strata_recipes.engine.session import Session
-    from strata_recipes.modes.models import ready_pack
-    from strata_recipes.modes.prepare import prepare
-
-    register()
-    config = compose_config([*MODEL, f"model.pack={pack}", "experts.slots=24576", "decode.max_new_tokens=64"])
-    with ready_pack(config.model) as opened:
-        prepared = prepare(config, opened)
-        assert prepared.prompt is not None
-        with Session(prepared.plan, opened, order=prepared.order) as session:
-            session.prompt(prepared.prompt.ids)
-            session.generate(max_new_tokens=8)
-            session.prompt(prepared.prompt.ids)
-            token_s = session.generate(max_new_tokens=65).figures.seconds / 64
-            session.prompt(prepared.prompt.ids)
-            return profiled(lambda: session.generate(max_new_tokens=17), 16, token_s)
-
-
-def profiled(work: Callable[[], object], tokens: int, token_s: float) -> list[str]:
-    """`token_s`: of a token without the profiler, which makes each kernel wait for the one before."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as kept:
-        work()
-        torch.cuda.synchronize()
-    with TemporaryDirectory() as folder:
-        kept.export_chrome_trace(str(Path(folder) / "trace.json"))
-        events = json.loads((Path(folder) / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
-    spans = sorted((event["ts"], event["ts"] + event["dur"], event["name"]) for event in events if event.get("cat") in ON_CARD)
-    busy, reached = 0.0, 0.0
-    for start, end, _ in spans:
-        busy += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    by_name: dict[str, list[float]] = {}
-    for start, end, name in spans:
-        by_name.setdefault(name.split("[")[0].split("__main__")[-1][:60], []).append(end - start)
-    table = sorted(by_name.items(), key=lambda one: -sum(one[1]))[:28]
-    return [
-        f"{len(spans) / tokens:,.0f} kernels and copies a token, which take {busy / tokens / 1000:.2f} ms of its {token_s * 1000:.2f}: "
-        f"nothing runs in {1 - busy / tokens / 1e6 / token_s:.1%} of it",
-        *(f"  {sum(t) / tokens / 1000:7.3f} ms a token, {len(t) / tokens:6.1f} of {sum(t) / len(t):6.1f} us: {name}" for name, t in table),
-    ]
+    with session((*MODEL, f"model.pack={pack}", "experts.slots=24576", "decode.max_new_tokens=64")) as (opened, ids):
+        opened.prompt(ids)
+        opened.generate(max_new_tokens=8)
+        opened.prompt(ids)
+        token_s = opened.generate(max_new_tokens=65).figures.seconds / 64
+        opened.prompt(ids)
+        return on_the_card(lambda: opened.generate(max_new_tokens=17), "token", 16, token_s)
 
 
 PARTS = {"launches": launches, "vram": vram, "hot": hot, "ram": ram, "file": file, "eight": eight}

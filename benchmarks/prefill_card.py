@@ -2,7 +2,7 @@
 
     python -m benchmarks.prefill_card PACK RESULTS [part ..]
 
-PACK: a folder for the 39 GB pack, made where it is missing. Parts: laptop, long, cold, whole, longest; all of them without one.
+PACK: a folder for the 39 GB pack, made where it is missing. Parts: laptop, long, cold, whole, longest, launches; all of them without one.
 Emulated, where a part says 6 GiB: a card of that budget by the ledger and torch's own limit, RAM of 27 GiB by a control group. The drive
 is this machine's. The page cache is cold before each of those runs.
 """
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.profiled import on_the_card, on_the_host, session
 from benchmarks.runs import Run, run
 from strata_recipes.files.residency import drop_cached
 from strata_recipes.units import gb_per_s, gib
@@ -30,9 +31,8 @@ ONE_PASS = 24_576 * 1_384_448  # bytes of all blobs at their stride
 
 def main(arguments: Sequence[str]) -> int:
     pack, root = Path(arguments[0]), Path(arguments[1])
-    asked = arguments[2:] or ["laptop", "long", "cold", "whole", "longest"]
     lines: list[str] = []
-    for part in asked:
+    for part in arguments[2:] or list(PARTS):
         for line in PARTS[part](pack, root):
             lines.append(line)
             print(line, flush=True)
@@ -95,7 +95,17 @@ def longest(pack: Path, root: Path) -> list[str]:
     return [told("223,706 tokens, all in VRAM", found)]
 
 
-PARTS = {"laptop": laptop, "long": long, "cold": cold, "whole": whole, "longest": longest}
+def launches(pack: Path, root: Path) -> list[str]:
+    """What a layer takes for one default chunk of 512, every expert in VRAM: on the card and of the host."""
+    with session((*MODEL, f"model.pack={pack}", *WHOLE, "prefill.chunk=512", "workload.tokens=2048")) as (opened, ids):
+        opened.prompt(ids)
+        visits = opened.pack.index.geometry.num_layers * 4  # chunks
+        seconds = opened.prompt(ids).figures.seconds / visits
+        card = on_the_card(lambda: opened.prompt(ids), "layer and chunk", visits, seconds)
+        return [*card, *on_the_host(lambda: opened.prompt(ids), "layer and chunk", visits)]
+
+
+PARTS = {"laptop": laptop, "long": long, "cold": cold, "whole": whole, "longest": longest, "launches": launches}
 
 
 def one_run(pack: Path, root: Path, *overrides: str) -> Run:
