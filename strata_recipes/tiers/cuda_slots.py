@@ -41,6 +41,7 @@ class CudaSlots:
         self._locks = locks
         self._stream = torch.cuda.Stream(device)
         self._places: dict[Pair, torch.Tensor] = {}
+        self._slots: dict[Pair, Slot] = {}  # where these are: a chunk asks for hundreds in every layer
         self._rooms: dict[Pair, torch.Tensor] = {}  # the whole slot, of which a smaller blob that came later takes the first bytes
         self._slices: list[torch.Tensor] = []
         self._bounce: list[tuple[AlignedBuffer, torch.cuda.Event]] = []
@@ -64,8 +65,14 @@ class CudaSlots:
         return sorted(self._places)
 
     def blob(self, layer: int, expert: int) -> Slot:
-        place = self._places[layer, expert]
-        return Slot(place.data_ptr(), place.numel())
+        return self._slots[layer, expert]
+
+    def all_of(self, layer: int, experts: Sequence[int]) -> list[Slot] | None:
+        """Those of one layer; None where one of them has no slot."""
+        try:
+            return [self._slots[layer, expert] for expert in experts]
+        except KeyError:
+            return None
 
     def bytes(self, layer: int, expert: int) -> Bytes:
         """Read back from the card."""
@@ -121,17 +128,21 @@ class CudaSlots:
         """
         torch.cuda.synchronize(self._device)
         room = self._rooms.pop(old)
-        del self._places[old]
+        del self._places[old], self._slots[old]
         with torch.cuda.stream(self._stream):
             room[: blob.size].copy_(tensor_of(blob), non_blocking=True)
         self._stream.synchronize()
-        self._places[new], self._rooms[new] = room[: blob.size], room
+        self._put(new, room, blob.size)
 
     def close(self) -> None:
         self.flush()
-        self._places, self._rooms, self._slices = {}, {}, []
+        self._places, self._slots, self._rooms, self._slices = {}, {}, {}, []
         torch.cuda.empty_cache()
         self._taken.give_back()
+
+    def _put(self, pair: Pair, room: torch.Tensor, num_bytes: int) -> None:
+        self._places[pair], self._rooms[pair] = room[:num_bytes], room
+        self._slots[pair] = Slot(room.data_ptr(), num_bytes)
 
     def _allocate(self, keep_bytes: int, note: Note) -> None:
         todo, done = self._copies, 0
@@ -142,7 +153,7 @@ class CudaSlots:
                 break
             at = 0
             for copy in run:
-                self._places[copy.layer, copy.expert] = self._rooms[copy.layer, copy.expert] = part[at : at + copy.num_bytes]
+                self._put((copy.layer, copy.expert), part[at : at + copy.num_bytes], copy.num_bytes)
                 at += _rounded(copy.num_bytes)
             done += len(run)
         if done < len(todo):

@@ -63,7 +63,12 @@ class ExpertTiers:
     def blobs(self, layer: int, experts: Sequence[int]) -> Iterator[tuple[int, Bytes | Slot]]:
         """(expert, read-only blob) for ascending ids, in that order; a blob is valid until the next step. On a card: its slot."""
         _refuse_order(layer, experts)
-        yield from self.through(layer, experts, self._visit(layer, self.in_file(layer, experts)))
+        slots = self.vram.all_of(layer, experts) if isinstance(self.vram, CudaSlots) else None
+        if slots is None:
+            yield from self.through(layer, experts, self._visit(layer, self.in_file(layer, experts)))
+        else:  # in one go: a chunk asks for hundreds of experts, and the card waits meanwhile
+            self.counters.vram_hits += len(slots)
+            yield from zip(experts, slots, strict=True)
 
     def through(self, layer: int, experts: Sequence[int], visit: Visit) -> Iterator[tuple[int, Bytes | Slot]]:
         """The same, the file's blobs out of a visit that was begun for exactly those; it ends with the iteration."""

@@ -13,7 +13,7 @@ import torch
 from strata_recipes.files.aligned import AlignedBuffer
 from strata_recipes.schedule.startup import Copy, default_order, startup_schedule
 from strata_recipes.tiers import cuda_slots
-from strata_recipes.tiers.cuda_slots import CudaSlots
+from strata_recipes.tiers.cuda_slots import CudaSlots, Slot
 from strata_recipes.tiers.exchange import Exchange, Places, Swap, hotter, ranks
 from strata_recipes.tiers.ledger import Ledger
 from strata_recipes.tiers.lookup import ExpertTiers
@@ -112,6 +112,26 @@ def test_random_traffic(card: list[str], small_pack: SmallPack) -> None:
         assert all(found == int(small_pack.checksums[layer, expert]) for layer, expert, found in tier_checksums(tier))
     assert sorted(str(tiers.address(*pair)) for pair in vram) == addresses, "the same slots"
     assert all(tiers.vram.room(*pair) >= small_pack.index.layers[pair[0]].blob_bytes for pair in vram)
+    tiers.close()
+
+
+def test_a_layer_that_is_all_in_slots_is_looked_up_at_once_and_as_one_by_one(card: list[str], small_pack: SmallPack) -> None:
+    tiers = on_card(small_pack, 7, 11)  # 6 of layer 0, one of layer 1
+    spare = AlignedBuffer(small_pack.index.max_blob_bytes, 4096)
+    Exchange(tiers, spare.bytes).swap(Swap((1, 4), (1, 0)))
+    vram = tiers.vram
+    assert isinstance(vram, CudaSlots)
+    for layer, experts in ((0, [0, 1, 2, 3, 4, 5]), (0, [2, 5]), (1, [4]), (1, [0, 4, 5]), (0, [])):
+        one_by_one = [(expert, vram.blob(layer, expert) if (layer, expert) in vram else None) for expert in experts]
+        tiers.take_counters()
+        found = [(expert, blob if isinstance(blob, Slot) else None) for expert, blob in tiers.blobs(layer, experts)]
+        assert found == one_by_one and tiers.take_counters().vram_hits == sum(slot is not None for _, slot in found)
+        for expert, slot in found:
+            if slot is not None:
+                whole = vram.bytes(layer, expert)
+                assert slot.num_bytes == whole.size and whole.tobytes() == small_pack.blobs[layer, expert].tobytes()
+                assert slot.address == vram._places[layer, expert].data_ptr()
+    assert vram.all_of(1, [0]) is None  # it went
     tiers.close()
 
 
