@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels_numba import gpu
+from kernels_numba.gpu import index_decode
 from strata_recipes.engine.warm_up import _reply
 from strata_recipes.model.reply_buffers import ReplyBuffers
 from strata_recipes.model.token_layers import TokenLayers
@@ -48,12 +49,17 @@ class Seen(Truth):
 
 @pytest.mark.parametrize(("most", "products"), [(1, {1}), (MOST, {1, MOST})])
 def test_every_number_of_rows_that_a_pass_may_have(most: int, products: set[int], tiny: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products with dense weights, of which a kernel is compiled for a number of rows, have two of them."""
-    ops = Seen()
+    """Products with dense weights, of which a kernel is compiled for a number of rows, have two of them. Blocks are ranked by a kernel for
+    as many as a reply's context has, though the passes here have a short one."""
+    ops, ranked, model = Seen(), [], stored_model(tiny)
     monkeypatch.setattr(gpu, "token_ops", ops, raising=False)
-    for step in _reply(stored_model(tiny), tiny.index, False, most):
+    monkeypatch.setattr(index_decode, "load_selection", lambda *arguments: ranked.append(arguments))
+    for step in _reply(model, tiny.index, False, most):
         step()
     assert ops.passes == list(range(1, most + 1)) and ops.products == products
+    g = tiny.index.geometry
+    scores = ReplyBuffers(g, 1, model.max_context, model.device)["index_scores"]
+    assert ranked == [(scores.shape[1], g.index_block)] and scores.shape[1] > 1
 
 
 def test_rows_beyond_a_pass_change_nothing(tiny: Pack) -> None:
