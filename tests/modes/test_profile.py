@@ -73,7 +73,7 @@ def test_texts_are_counted_merged_and_planned_with(
     assert main(["mode=plan", root, f"experts.profile={both}", "hardware=rtx3060_6gb"]) == 0
     assert "predicted with the profile's counts of choices" in " ".join(capsys.readouterr().out.split())
     assert main(["mode=profile", root, f"profile.files=[{files[0]}]", f"profile.merge={tmp_path}/order.npz"]) == 3
-    assert "only a profile with `counts` can be merged" in capsys.readouterr().err
+    assert f"strata: profile.merge={tmp_path}/order.npz says which experts are hottest, but not by how much" in capsys.readouterr().err
     assert main(["mode=profile", root]) == 2
 
 
