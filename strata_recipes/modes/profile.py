@@ -41,7 +41,7 @@ def profile(config: Config, overrides: list[str]) -> int:
         check_place(out, f"profile.out={config.profile.out}")
     with ready_pack(config.model) as pack:
         works = [Workload(text_file=name, template=Template.none) for name in config.profile.files]
-        prompts = [prompt_ids(work, pack) for work in works]
+        prompts = [prompt_ids(work, pack, "profile.files") for work in works]
         counts = _earlier(config, pack)
         longest = max(zip(prompts, works, strict=True), key=lambda pair: len(pair[0].ids))[1]
         prepared = prepare(dataclasses.replace(config, workload=longest), pack)

@@ -77,6 +77,26 @@ def test_texts_are_counted_merged_and_planned_with(
     assert main(["mode=profile", root]) == 2
 
 
+def test_a_text_that_cannot_be_read_is_told_as_one_of_the_profiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text(TEXTS["a.txt"])
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    told = {
+        "no.txt": (3, "cannot be read: No such file or directory (errno 2)"),
+        ".": (3, "cannot be read: Is a directory (errno 21)"),
+        "empty.txt": (2, "is empty: 0 tokens"),
+        "latin.txt": (3, "is not UTF-8: byte 0xe9 at offset 3 of 4"),
+    }
+    for name, (code, what) in told.items():
+        path = f"{tmp_path}/{name}"
+        assert main(["mode=profile", f"results.root={tmp_path}/results", f"profile.files=[{tmp_path}/a.txt,{path}]"]) == code
+        assert f"strata: {path} (profile.files) {what}" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.parametrize(
     ("out", "what"),
     [("nowhere/mine.npz", "would lie in {}/nowhere, which is no folder"), ("taken", "is a folder"), ("file/mine.npz", "is no folder")],
