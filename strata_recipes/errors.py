@@ -32,7 +32,7 @@ class ConfigError(StrataError):
 
 
 class PlanError(StrataError):
-    """A budget falls short: which one, by how many MiB, and which knob helps."""
+    """A budget falls short: which one, by how much, and which knob helps."""
 
 
 class PackError(StrataError):

@@ -54,8 +54,8 @@ def gib(num_bytes: float) -> str:
 
 
 def mib(num_bytes: float) -> str:
-    """`1,500.0 MiB`, for shortfalls."""
-    return f"{num_bytes / MiB:,.1f} MiB"
+    """`1,500.0 MiB`, for shortfalls; below one in KiB or B, so that none reads as 0.0."""
+    return f"{num_bytes / MiB:,.1f} MiB" if abs(num_bytes) >= MiB else gib(num_bytes)
 
 
 def gb_per_s(rate: float) -> str:

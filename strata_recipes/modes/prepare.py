@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from strata_recipes.modes.models import ModelFacts, scale_index
 from strata_recipes.modes.shortage import memory_told
 from strata_recipes.pack.cache import cache_root
 from strata_recipes.pack.index import PackIndex
+from strata_recipes.pack.input_file import stated_as
 from strata_recipes.pack.profile import Order as ExpertOrder
 from strata_recipes.pack.profile import learned_on, load_profile, with_profile
 from strata_recipes.pack.reader import Pack
@@ -173,9 +175,10 @@ def ordered(config: Config, facts: ModelFacts | Pack) -> tuple[PackIndex, Expert
     """The order of experts: experts.profile, else the pack's."""
     if config.experts.profile is None:
         return facts.index, facts.order()
-    path = Path(config.experts.profile).expanduser()
-    order = load_profile(path, facts.index)
-    return with_profile(facts.index, path, order), order
+    path = Path(os.path.expanduser(config.experts.profile))
+    with stated_as("experts.profile", config.experts.profile):
+        order = load_profile(path, facts.index)
+        return with_profile(facts.index, path, order), order
 
 
 def recipe() -> str | None:
@@ -193,7 +196,7 @@ def _of_other_modes(config: Config) -> Iterator[str]:
 def _unnamed(config: Config, index: PackIndex) -> Iterator[str]:
     """A profile that does not say whose it is, as those of earlier versions do not."""
     stated = config.experts.profile
-    if stated is not None and learned_on(Path(stated).expanduser(), index) is None:
+    if stated is not None and learned_on(Path(os.path.expanduser(stated)), index) is None:
         yield f"experts.profile={stated} names no model: it is taken for one of {index.name}, as its layers and experts fit"
 
 

@@ -20,6 +20,7 @@ from strata_recipes.modes.interrupt import interrupted
 from strata_recipes.modes.models import ready_pack
 from strata_recipes.modes.prepare import prepare, recorded
 from strata_recipes.modes.progress import token_bar
+from strata_recipes.pack.input_file import stated_as
 from strata_recipes.pack.profile import PROFILE_FILE, load_counts, write_profile
 from strata_recipes.pack.reader import Pack
 from strata_recipes.plan.runnable import runnable
@@ -40,7 +41,7 @@ def profile(config: Config, overrides: list[str]) -> int:
         check_place(out, f"profile.out={config.profile.out}")
     with ready_pack(config.model) as pack:
         works = [Workload(text_file=name, template=Template.none) for name in config.profile.files]
-        prompts = [prompt_ids(work, pack) for work in works]
+        prompts = [prompt_ids(work, pack, "profile.files") for work in works]
         counts = _earlier(config, pack)
         longest = max(zip(prompts, works, strict=True), key=lambda pair: len(pair[0].ids))[1]
         prepared = prepare(dataclasses.replace(config, workload=longest), pack)
@@ -82,9 +83,10 @@ def _earlier(config: Config, pack: Pack) -> NDArray[np.int64]:
     if config.profile.merge is None:
         return np.zeros((geometry.num_layers, geometry.num_experts), np.int64)
     path = Path(config.profile.merge).expanduser()
-    counts = load_counts(path, pack.index)
-    if counts is None:
-        raise PackError(f"{path} says which experts are hottest, but not by how much: only a profile with `counts` can be merged")
+    with stated_as("profile.merge", config.profile.merge):
+        counts = load_counts(path, pack.index)
+        if counts is None:
+            raise PackError(f"{path} says which experts are hottest, but not by how much: only a profile with `counts` can be merged")
     return counts
 
 

@@ -26,14 +26,14 @@ def source_key(model: schema.Model) -> str:
         from strata_recipes.pack.sources.synthetic import synthetic_key
 
         return synthetic_key(model)
-    path = source_path(model)
-    if model.kind is choices.Source.hf:
-        from strata_recipes.pack.sources.safetensors import hf_paths
+    with source_path(model) as path:
+        if model.kind is choices.Source.hf:
+            from strata_recipes.pack.sources.safetensors import hf_paths
 
-        return sources_key(source_file(p) for p in hf_paths(path))
-    from strata_recipes.pack.sources.gguf_shards import shard_paths
+            return sources_key(source_file(p) for p in hf_paths(path))
+        from strata_recipes.pack.sources.gguf_shards import shard_paths
 
-    return sources_key(source_file(p) for p in shard_paths(path))
+        return sources_key(source_file(p) for p in shard_paths(path))
 
 
 def cache_root() -> Path:

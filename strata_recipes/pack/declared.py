@@ -64,7 +64,7 @@ _NO_HASH: dict[str, Any] = {"ngram_eos": 0, "ngram_multipliers": (), "ngram_offs
 def check_stated(geometry: Geometry, model: schema.Model, hashed: bool = True) -> Geometry:
     """The geometry of a config, held against every sum that the engine relies on."""
     try:
-        return check_geometry(geometry, f"model {model.name!r}", hashed)
+        return check_geometry(geometry, f"model.geometry of {model.name!r}", hashed)
     except PackError as error:
         raise ConfigError(str(error)) from error
 

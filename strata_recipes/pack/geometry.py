@@ -51,13 +51,21 @@ def _sums(g: Geometry) -> list[str]:
 
 def _ngram(g: Geometry) -> list[str]:
     rules = [
-        (all(0 <= la < g.num_layers and not g.is_attention(la) for la in g.ngram_layers), f"ngram_layers {list(g.ngram_layers)}"),
         (2 <= g.ngram_size <= 64 and 0 < g.ngram_heads <= 4096, f"ngram_size {g.ngram_size}, ngram_heads {g.ngram_heads}"),
         (0 < g.ngram_width < _LARGEST and 0 < g.ngram_conv < _LARGEST, f"ngram_width {g.ngram_width}, ngram_conv {g.ngram_conv}"),
         (0 < g.ngram_rows < _LARGEST, f"ngram_rows {g.ngram_rows}"),
         (0 <= g.ngram_eos < g.vocab, f"ngram_eos {g.ngram_eos} in a vocabulary of {g.vocab}"),
     ]
-    return [text for good, text in rules if not good]
+    return _ngram_layers(g) + [text for good, text in rules if not good]
+
+
+def _ngram_layers(g: Geometry) -> list[str]:
+    wrong = [layer for layer in g.ngram_layers if not 0 <= layer < g.num_layers or g.is_attention(layer)]
+    free = [str(layer) for layer in range(g.num_layers) if not g.is_attention(layer)]
+    left = ", ".join(free[:3]) + (", .." if len(free) > 3 else "") or "none"
+    remedy = "name some of these, or none" if free else "raise attention_interval, or state ngram_layers=[]"
+    left_by = f"of {g.num_layers:,} layers attention_interval {g.attention_interval} leaves {left} without attention"
+    return [f"ngram_layers {wrong}: {left_by}: {remedy}"] if wrong else []
 
 
 def _hash(g: Geometry) -> list[str]:

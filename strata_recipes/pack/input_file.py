@@ -6,10 +6,12 @@ import os
 import re
 import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from strata_recipes.errors import FileError
+from strata_recipes.errors import FileError, PackError
 
 PARTIAL_SUFFIXES = (".incomplete", ".part", ".crdownload", ".aria2")
 _LFS = b"version https://git-lfs"
@@ -37,6 +39,16 @@ def os_sentence(path: Path, what: str, error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return f"{path} {what}: {error.strerror or error} (errno {error.errno})"
     return f"{str(path)!r} is not a path: {error}"
+
+
+@contextmanager
+def stated_as(key: str, value: str) -> Iterator[None]:
+    """What is wrong with a file in the block names the setting that stated it, key=value."""
+    try:
+        yield
+    except (FileError, PackError) as error:
+        told = str(error)
+        raise type(error)(f"{key}={told}" if told.startswith((f"{value} ", f"{value}: ")) else f"{key}={value}: {told}") from error
 
 
 class InputFile:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -14,11 +16,15 @@ ROOT_REMEDY = "set results.root to a folder with room"
 
 def write_text(path: Path, text: str) -> None:
     """UTF-8 with LF on every system; what a shell passed in another encoding is written as U+FFFD."""
-    write_binary(path, lambda file: file.write(to_utf8(text)))
+    data = to_utf8(text)
+    write_binary(path, lambda file: file.write(data), num_bytes=len(data))
 
 
-def write_binary(path: Path, write: Callable[[BinaryIO], object], remedy: str = ROOT_REMEDY) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it there. Two processes that write one file each have their own."""
+def write_binary(path: Path, write: Callable[[BinaryIO], object], remedy: str = ROOT_REMEDY, num_bytes: int | None = None) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it there. Two processes that write one file each have their own.
+
+    `num_bytes`: what it writes, where that is known before.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
@@ -28,7 +34,17 @@ def write_binary(path: Path, write: Callable[[BinaryIO], object], remedy: str = 
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise FileError(f"{path.name} cannot be written ({error.strerror or error}, errno {error.errno}): {remedy}") from error
+        raise FileError(f"{path.name} cannot be written ({why(error, path.parent, num_bytes)}): {remedy}") from error
+
+
+def why(error: OSError, folder: Path, num_bytes: int | None = None) -> str:
+    """What the system says, with its errno; of a full drive also what is free there, and what was to be written."""
+    said = f"{error.strerror or error}, errno {error.errno}"
+    if error.errno != errno.ENOSPC:
+        return said
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    wanted = "" if num_bytes is None else f", {num_bytes:,} are wanted"
+    return f"{said}; {there} has {shutil.disk_usage(there).free:,} bytes free{wanted}"
 
 
 def check_place(path: Path, stated: str) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from strata_recipes.errors import FileError
 from strata_recipes.plan.plan import Plan
-from strata_recipes.results.atomic import to_utf8, write_binary, write_text
+from strata_recipes.results.atomic import to_utf8, why, write_binary, write_text
 from strata_recipes.results.identity import Identity
 from strata_recipes.results.metrics import Metrics
 from strata_recipes.results.names import safe_name
@@ -52,8 +53,9 @@ class ResultsFolder:
             parent.mkdir(parents=True, exist_ok=True)
             return cls(_make_alone(parent, name))
         except OSError as error:
-            why = f"{error.strerror or error}, errno {error.errno}"
-            raise FileError(f"no results folder can be made in {root} ({why}): set results.root to a folder that can be written") from error
+            raise FileError(
+                f"no results folder can be made in {root} ({why(error, root)}): set results.root to a folder that can be written"
+            ) from error
 
     @classmethod
     def at(cls, path: Path) -> ResultsFolder:
@@ -64,8 +66,7 @@ class ResultsFolder:
             if read_status(path) != PLANNED:
                 raise FileError(f"results.folder={path} is there and not made ready for a run: name a new one, or leave it out") from error
         except OSError as error:
-            why = f"{error.strerror or error}, errno {error.errno}"
-            raise FileError(f"results.folder={path} cannot be made ({why}): name a folder that can be written") from error
+            raise FileError(f"results.folder={path} cannot be made ({why(error, path)}): name a folder that can be written") from error
         return cls(path)
 
     @property
@@ -92,19 +93,18 @@ class ResultsFolder:
 
     def log(self, line: str) -> None:
         """One more line of run.log."""
+        data = to_utf8(self._clean(line).rstrip("\n") + "\n")
         try:
             with (self.path / "run.log").open("ab") as file:
-                file.write(to_utf8(self._clean(line).rstrip("\n") + "\n"))
+                file.write(data)
         except OSError as error:
-            raise FileError(
-                f"run.log cannot be written ({error.strerror or error}, errno {error.errno}): make room under results.root"
-            ) from error
+            raise FileError(f"run.log cannot be written ({why(error, self.path, len(data))}): make room under results.root") from error
 
     def write_after(self, plan: Plan, outcome: Outcome, status: Status) -> None:
         """The measurements, the page for a person, and last the status, so that `done` means that all is there."""
         if outcome.logits is not None:
             rows = np.ascontiguousarray(outcome.logits, np.float32)
-            write_binary(self.path / "logits.npy", lambda file: np.save(file, rows, allow_pickle=False))
+            write_binary(self.path / "logits.npy", lambda file: _save(file, rows), num_bytes=rows.nbytes)
         self.write("metrics.json", outcome.metrics.to_json())
         self.write("identity.json", outcome.identity.to_json())
         self.write("samples.csv", to_csv(outcome.samples))
@@ -148,6 +148,12 @@ def _make_alone(parent: Path, name: str) -> Path:
         except FileExistsError:
             continue
     raise FileExistsError(17, f"{_MOST_IN_A_SECOND} runs of one config in one second")
+
+
+def _save(file: BinaryIO, rows: np.ndarray) -> None:
+    """The bytes of numpy.save, which on a full drive loses the errno."""
+    np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(rows))
+    file.write(rows.data)
 
 
 def _scalar(text: str) -> str:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from strata_recipes.config.names import nearest
 from strata_recipes.errors import EXIT_DEVICE, EXIT_DONE, EXIT_INTERRUPTED, ConfigError, FileError
-from strata_recipes.results.atomic import write_text
+from strata_recipes.results.atomic import why, write_text
 from strata_recipes.results.places import without_places
 from strata_recipes.sweeps.figures import Figure, job_figures, known_metrics
 from strata_recipes.sweeps.plot import plot
@@ -96,7 +96,9 @@ def _own_folder(wanted: Path) -> Path:
             except FileExistsError:
                 continue
     except OSError as error:
-        raise FileError(f"no folder for the sweep can be made in {wanted.parent} ({error.strerror or error}): set results.root") from error
+        raise FileError(
+            f"no folder for the sweep can be made in {wanted.parent} ({why(error, wanted.parent)}): set results.root"
+        ) from error
     raise FileError(f"{wanted} and {_MOST_AT_ONCE - 1} more of that name are there: set hydra.sweep.dir to another folder")
 
 

@@ -42,8 +42,8 @@ def prompt_length(workload: Workload) -> int | None:
     return _wanted_tokens(workload) if source == "tokens" else None
 
 
-def prompt_ids(workload: Workload, facts: PromptFacts) -> Prompt:
-    """The prompt's ids; every fault of the source is refused here, before the model runs."""
+def prompt_ids(workload: Workload, facts: PromptFacts, file_key: str = "workload.text_file") -> Prompt:
+    """The prompt's ids; every fault of the source is refused here, before the model runs. `file_key`: what names a text file."""
     source, vocab = stated_source(workload), facts.index.geometry.vocab
     notes = _notes(workload, source)
     if source == "token_ids_file":
@@ -51,9 +51,10 @@ def prompt_ids(workload: Workload, facts: PromptFacts) -> Prompt:
     if source == "tokens":
         avoid = {*facts.eos_token_ids, *_control_ids(facts)} & set(range(vocab))
         return Prompt(synthetic_ids(_wanted_tokens(workload), workload.seed or 0, vocab, avoid), None, source, notes)
-    ids, text = encode_written(workload, source, facts)
+    ids, text = encode_written(workload, source, facts, file_key)
     if not ids:
-        raise ConfigError(f"workload.{source} is empty: 0 tokens leave nothing to continue, state a text or use workload.tokens=N")
+        where = f"{workload.text_file} ({file_key})" if source == "text_file" else f"workload.{source}"
+        raise ConfigError(f"{where} is empty: 0 tokens leave nothing to continue, state a text or use workload.tokens=N")
     if max(ids) >= vocab:
         raise PackError(
             f"the tokenizer gives id {max(ids)}, the model's vocabulary has {vocab} tokens: tokenizer and weights do not belong together"

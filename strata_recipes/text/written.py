@@ -30,9 +30,9 @@ class PromptFacts(Protocol):
     def eos_token_ids(self) -> Sequence[int]: ...
 
 
-def encode_written(workload: Workload, source: str, facts: PromptFacts) -> tuple[list[int], str]:
+def encode_written(workload: Workload, source: str, facts: PromptFacts, file_key: str) -> tuple[list[int], str]:
     """Ids and text of workload.text, text_file or messages; no ids for an empty text, however a template would dress it."""
-    messages = _messages(workload, source)
+    messages = _messages(workload, source, file_key)
     for message in messages:
         _refuse_broken(message["role"] + message["content"], source)
     if facts.tokenizer_path is None:
@@ -49,10 +49,10 @@ def encode_written(workload: Workload, source: str, facts: PromptFacts) -> tuple
     return _with_prefix(tokenizer.encode_template(rendered.marked, rendered.mark), tokenizer.prefix_ids), rendered.text
 
 
-def _messages(workload: Workload, source: str) -> list[dict[str, str]]:
+def _messages(workload: Workload, source: str, file_key: str) -> list[dict[str, str]]:
     if source == "messages":
         return [{"role": message.role, "content": message.content} for message in workload.messages]
-    text = (workload.text or "") if source == "text" else _read_text(workload.text_file or "")
+    text = (workload.text or "") if source == "text" else _read_text(workload.text_file or "", file_key)
     return [{"role": "user", "content": text}]
 
 
@@ -85,16 +85,14 @@ def _eos(tokenizer: Tokenizer, facts: PromptFacts) -> str:
     return tokenizer.token_text(facts.eos_token_ids[0]) if facts.eos_token_ids else ""
 
 
-def _read_text(path: str) -> str:
-    data = read_user_file(path, "workload.text_file")
+def _read_text(path: str, key: str) -> str:
+    data = read_user_file(path, key)
     start = len(_BOM) if data.startswith(_BOM) else 0
     try:
         return data[start:].decode("utf-8")
     except UnicodeDecodeError as error:
         at = start + error.start
-        raise FileError(
-            f"{path} (workload.text_file) is not UTF-8: byte 0x{data[at]:02x} at offset {at} of {len(data)}, save it as UTF-8"
-        ) from error
+        raise FileError(f"{path} ({key}) is not UTF-8: byte 0x{data[at]:02x} at offset {at} of {len(data)}, save it as UTF-8") from error
 
 
 def _refuse_broken(text: str, source: str) -> None:

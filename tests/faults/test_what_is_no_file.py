@@ -43,6 +43,35 @@ def test_refused_by_name(inside: Strata, tiny: Packed, ids_file: Path, tmp_path:
     assert "Traceback" not in done.err
 
 
+STATED = {
+    "a model not there": ("model=gguf", "model.source={0}/no.gguf", "{1} does not exist"),
+    "a model's folder": ("model=gguf", "model.source={0}", "{1} is a folder, model=gguf wants a file: name the .gguf in it"),
+    "no model": ("model=gguf", "model.source={0}/text", "{1} is not a GGUF file"),
+    "a folder not there": ("model=hf", "model.source={0}/no", "{1} does not exist"),
+    "no checkpoint": ("model=hf", "model.source={0}", "{1} holds neither model.safetensors"),
+    "a file of the checkpoint": ("model=hf", "model.source={0}/hub", "{1}: {0}/hub/model.safetensors is empty (0 bytes)"),
+    "a profile not there": ("model=demo", "experts.profile={0}/no.npz", "{1} does not exist"),
+    "a profile's folder": ("model=demo", "experts.profile={0}", "{1} is a folder, a file is wanted"),
+    "no profile": ("model=demo", "experts.profile={0}/text", "{1} is no profile, or damaged"),
+    "another model's profile": ("model=demo", "experts.profile={0}/other.npz", "{1} lists (layer, expert) (999, 0)"),
+    "a home not there": ("model=demo", "experts.profile=~nobody-has-this-name/x", "{1} does not exist"),
+    "a profile in the home": ("model=demo", "experts.profile=~/no.npz", "{1}: {0}/no.npz does not exist"),
+}
+
+
+@pytest.mark.parametrize("case", STATED)
+def test_the_setting_that_named_it_begins_the_line(inside: Strata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "text").write_text("once upon a time")
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "model.safetensors").touch()
+    np.savez(tmp_path / "other.npz", pairs=np.array([[999, 0]]))
+    model, stated, told = STATED[case]
+    word = stated.format(tmp_path)
+    done = inside(model, word, "hardware=rtx3060_6gb", "mode=plan")
+    assert done.code == 3 and done.last_line.startswith("strata: " + told.format(tmp_path, word)), done.err
+
+
 def test_a_file_too_long_for_any_prompt_is_not_read(inside: Strata, tiny: Packed, tmp_path: Path) -> None:
     path = tmp_path / "long"
     path.touch()

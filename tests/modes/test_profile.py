@@ -73,8 +73,28 @@ def test_texts_are_counted_merged_and_planned_with(
     assert main(["mode=plan", root, f"experts.profile={both}", "hardware=rtx3060_6gb"]) == 0
     assert "predicted with the profile's counts of choices" in " ".join(capsys.readouterr().out.split())
     assert main(["mode=profile", root, f"profile.files=[{files[0]}]", f"profile.merge={tmp_path}/order.npz"]) == 3
-    assert "only a profile with `counts` can be merged" in capsys.readouterr().err
+    assert f"strata: profile.merge={tmp_path}/order.npz says which experts are hottest, but not by how much" in capsys.readouterr().err
     assert main(["mode=profile", root]) == 2
+
+
+def test_a_text_that_cannot_be_read_is_told_as_one_of_the_profiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a.txt").write_text(TEXTS["a.txt"])
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    told = {
+        "no.txt": (3, "cannot be read: No such file or directory (errno 2)"),
+        ".": (3, "cannot be read: Is a directory (errno 21)"),
+        "empty.txt": (2, "is empty: 0 tokens"),
+        "latin.txt": (3, "is not UTF-8: byte 0xe9 at offset 3 of 4"),
+    }
+    for name, (code, what) in told.items():
+        path = f"{tmp_path}/{name}"
+        assert main(["mode=profile", f"results.root={tmp_path}/results", f"profile.files=[{tmp_path}/a.txt,{path}]"]) == code
+        assert f"strata: {path} (profile.files) {what}" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(

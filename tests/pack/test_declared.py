@@ -60,12 +60,23 @@ def test_every_missing_key_is_named_at_once() -> None:
         ({"top_k": 41}, [(4, *Q2)], "top_k 41 of 40 experts"),
         ({"rope_sections": [4, 2, 1, 0]}, [(4, *Q2)], "rope_sections"),
         ({"num_layers": 10**9}, [(10**9, *Q2)], "num_layers is 1,000,000,000, more than 4,096"),
-        ({"ngram_layers": [3]}, [(4, *Q2)], r"ngram_layers \[3\]"),
+        (
+            {"ngram_layers": [1, 3]},
+            [(4, *Q2)],
+            r"ngram_layers \[3\]: of 4 layers attention_interval 4 leaves 0, 1, 2 without attention: name some of these",
+        ),
+        ({"ngram_layers": [4]}, [(4, *Q2)], r"ngram_layers \[4\]: .* leaves 0, 1, 2 without"),
+        ({"attention_interval": 1}, [(4, *Q2)], r"leaves none without attention: raise attention_interval, or state ngram_layers=\[\]"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, object], experts: list[tuple[int, str, str, str]], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         declared_index(model("declared", SMALL | changes, experts))
+
+
+@pytest.mark.parametrize("changes", [{"ngram_layers": []}, {"attention_interval": 3}])
+def test_what_is_advised_where_every_layer_is_attention_is_taken(changes: dict[str, object]) -> None:
+    assert declared_index(model("declared", SMALL | {"attention_interval": 1} | changes, [(4, *Q2)])).geometry.num_layers == 4
 
 
 def test_without_ngram_layers_there_is_no_table() -> None:

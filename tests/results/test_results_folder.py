@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import socket
 import tempfile
 from datetime import datetime
@@ -23,6 +24,7 @@ from strata_recipes.results.places import without_places
 from strata_recipes.results.record import Outcome, ResultsFolder
 from strata_recipes.results.samples import Sample
 from strata_recipes.results.status import DONE, ended
+from strata_recipes.sweeps.sweep import _own_folder
 from tests.results.many_folders import make_many
 
 NOW = datetime(2026, 3, 4, 5, 6, 7)
@@ -104,6 +106,8 @@ def test_a_finished_run_leaves_everything_and_logits_when_asked(tmp_path, plan, 
     logits = np.arange(6, dtype=np.float64).reshape(2, 3)
     folder.write_after(plan, Outcome(metrics, Identity(pack_id="ab"), [Sample(0.25, 1, 2, 3)], logits), DONE)
     assert {path.name for path in folder.path.iterdir()} == ALL | {"logits.npy"}
+    np.save(tmp_path / "numpys_own.npy", logits.astype(np.float32))
+    assert (folder.path / "logits.npy").read_bytes() == (tmp_path / "numpys_own.npy").read_bytes()
     saved = np.load(folder.path / "logits.npy")
     assert saved.dtype == np.float32 and saved.tolist() == logits.tolist()
     assert json.loads((folder.path / "status.json").read_text()) == {"state": "done", "exit_code": 0, "error": None}
@@ -176,6 +180,45 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
         file.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(FileError, match=r"plan\.json cannot be written \(No space left on device, errno 28\)"):
+    with pytest.raises(FileError, match=r"plan\.json cannot be written \(No space left on device, errno 28; .* has [\d,]+ bytes free\)"):
         atomic.write_binary(path, full)
     assert [entry.name for entry in tmp_path.iterdir()] == ["plan.json"] and path.read_bytes() == b"old\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_drive_is_told_with_what_is_free_and_what_is_wanted(tmp_path, monkeypatch, plan, metrics):
+    folder, usage = make(tmp_path), shutil.disk_usage(tmp_path)
+    rows = np.arange(6_000, dtype=np.float32).reshape(2, 3_000)
+    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda place: usage._replace(free=1_024))
+    monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", mode))
+
+    def told(work) -> str:
+        with pytest.raises(FileError) as error:
+            work()
+        assert not list(folder.path.iterdir())
+        return str(error.value)
+
+    free = f"(No space left on device, errno 28; {folder.path} has 1,024 bytes free"
+    root = "set results.root to a folder with room"
+    outcome = Outcome(metrics, Identity(), logits=rows)
+    assert told(lambda: folder.write("plan.json", "é" * 1_000)) == f"plan.json cannot be written {free}, 2,000 are wanted): {root}"
+    assert told(lambda: folder.write_after(plan, outcome, DONE)) == f"logits.npy cannot be written {free}, 24,000 are wanted): {root}"
+    assert told(lambda: folder.log("ready")) == f"run.log cannot be written {free}, 6 are wanted): make room under results.root"
+
+
+def test_a_full_drive_that_takes_no_folder_is_told_with_what_is_free(tmp_path, monkeypatch):
+    def full(*_, **__) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    new, usage = tmp_path / "new", shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda place: usage._replace(free=1_024))
+    monkeypatch.setattr(Path, "mkdir", full)
+    makers = {
+        f"no results folder can be made in {new}": lambda: make(new),
+        f"results.folder={new} cannot be made": lambda: ResultsFolder.at(new),
+        f"no folder for the sweep can be made in {new}": lambda: _own_folder(new / "mine"),
+    }
+    for words, maker in makers.items():
+        with pytest.raises(FileError) as told:
+            maker()
+        assert str(told.value).startswith(f"{words} (No space left on device, errno 28; {tmp_path} has 1,024 bytes free): ")

@@ -125,11 +125,11 @@ def test_a_text_file_is_utf8_with_or_without_a_mark(facts, tmp_path):
         path.write_bytes(data)
         assert prompt_ids(Workload(text_file=str(path), template=Template.none), facts).ids.tolist() == oracle("p0")
     path.write_bytes(b"\xef\xbb\xbfabc\xffdef")
-    refused(Workload(text_file=str(path)), facts, FileError, "byte 0xff at offset 6 of 10")
+    refused(Workload(text_file=str(path)), facts, FileError, "(workload.text_file) is not UTF-8", "byte 0xff at offset 6 of 10")
     path.write_bytes("One day".encode("utf-16"))
     refused(Workload(text_file=str(path)), facts, FileError, "at offset 0 of 16")
     path.write_bytes(b"\xef\xbb\xbf")
-    refused(Workload(text_file=str(path)), facts, ConfigError, "workload.text_file is empty")
+    refused(Workload(text_file=str(path)), facts, ConfigError, f"{path} (workload.text_file) is empty")
     path.unlink()
     refused(Workload(text_file=str(path)), facts, FileError, "errno 2")
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from strata_recipes.config import choices, schema
 from strata_recipes.errors import ConfigError, FileError, PackError
 from strata_recipes.pack.checksum import PACKAGE
+from strata_recipes.pack.input_file import stated_as
 from strata_recipes.pack.sources.source import ModelSource
 
 SHIPPED = {"shipped:storyteller": PACKAGE / "assets" / "storyteller.gguf"}  # what model.source may name besides a path
 
 
-def source_path(model: schema.Model) -> Path:
-    """The file or folder that the weights come from."""
-    if model.source is not None:
-        return SHIPPED.get(model.source) or Path(os.path.expanduser(model.source))
-    raise PackError(f"model {model.name!r} of kind {model.kind.name} states no model.source: name the file or folder that holds it")
+@contextmanager
+def source_path(model: schema.Model) -> Iterator[Path]:
+    """The file or folder that the weights come from; what is found wrong with it in the block names model.source."""
+    if model.source is None:
+        raise PackError(f"model {model.name!r} of kind {model.kind.name} states no model.source: name the file or folder that holds it")
+    path = SHIPPED.get(model.source) or Path(os.path.expanduser(model.source))
+    with stated_as("model.source", model.source):
+        if model.kind is choices.Source.gguf and path.is_dir():
+            raise FileError(f"{path} is a folder, model=gguf wants a file: name the .gguf in it, or use model=hf for a Hugging Face folder")
+        yield path
 
 
 def open_source(model: schema.Model) -> ModelSource:
@@ -30,13 +38,11 @@ def open_source(model: schema.Model) -> ModelSource:
         from strata_recipes.pack.sources.synthetic import SyntheticSource
 
         return SyntheticSource(model)
-    path = source_path(model)
-    if model.kind is choices.Source.hf:
-        from strata_recipes.pack.sources.safetensors import HfSource
+    with source_path(model) as path:
+        if model.kind is choices.Source.hf:
+            from strata_recipes.pack.sources.safetensors import HfSource
 
-        return HfSource(model.name, path)
-    from strata_recipes.pack.sources.gguf import GgufSource
+            return HfSource(model.name, path)
+        from strata_recipes.pack.sources.gguf import GgufSource
 
-    if path.is_dir():
-        raise FileError(f"{path} is a folder, model=gguf wants a file: name the .gguf in it, or use model=hf for a Hugging Face folder")
-    return GgufSource(model.name, path)
+        return GgufSource(model.name, path)
