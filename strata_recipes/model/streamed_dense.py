@@ -112,7 +112,7 @@ class StreamedDense:
         self._copies.drain()
 
     def _piece(self, num_bytes: int) -> Tensor:
-        """Memory that the card gets back whole when it is let go."""
+        """Memory that the card gets back whole when it is let go, where it lies in a segment of its own, of 10 MiB and more."""
         return torch.empty(whole_segments(num_bytes), dtype=torch.uint8, device=self._device)[:num_bytes]
 
     def _put(self, layer: int) -> None:

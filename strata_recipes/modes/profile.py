@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +83,7 @@ def _earlier(config: Config, pack: Pack) -> NDArray[np.int64]:
     geometry = pack.index.geometry
     if config.profile.merge is None:
         return np.zeros((geometry.num_layers, geometry.num_experts), np.int64)
-    path = Path(config.profile.merge).expanduser()
+    path = Path(os.path.expanduser(config.profile.merge))
     with stated_as("profile.merge", config.profile.merge):
         counts = load_counts(path, pack.index)
         if counts is None:

@@ -45,6 +45,8 @@ def test_refused_by_name(inside: Strata, tiny: Packed, ids_file: Path, tmp_path:
 
 STATED = {
     "a model not there": ("model=gguf", "model.source={0}/no.gguf", "{1} does not exist"),
+    "a name too long": ("model=gguf", f"model.source={{0}}/{'a' * 300}", "{1} cannot be looked at: File name too long"),
+    "a folder's name too long": ("model=hf", f"model.source={{0}}/{'a' * 300}", "{1} cannot be looked at: File name too long"),
     "a model's folder": ("model=gguf", "model.source={0}", "{1} is a folder, model=gguf wants a file: name the .gguf in it"),
     "no model": ("model=gguf", "model.source={0}/text", "{1} is not a GGUF file"),
     "a folder not there": ("model=hf", "model.source={0}/no", "{1} does not exist"),

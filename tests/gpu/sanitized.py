@@ -52,11 +52,13 @@ def kernel_files() -> list[str]:
 def parts(files: Sequence[str], tools: Sequence[str] = tuple(CLEAN)) -> list[Part]:
     """All their tests for each tool. Neighbours, which are alike, go to different parts."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *(f"tests/gpu/{file}" for file in files)]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     found: dict[str, list[str]] = {file: [] for file in files}
-    for line in told.splitlines():
+    for line in told.stdout.splitlines():
         if "::" in line:
             found[Path(line.split("::")[0]).name].append(line)
+    if empty := [file for file, tests in found.items() if not tests]:
+        raise SystemExit(f"no test was found in {', '.join(empty)}:\n{told.stdout[-3000:]}{told.stderr[-3000:]}")
     made = []
     for tool in tools:
         for file, tests in found.items():
@@ -80,14 +82,14 @@ def run(part: Part, sanitizer: str = "compute-sanitizer") -> Told:
 def main(arguments: Sequence[str]) -> int:
     log, files = Path(arguments[0]), arguments[1:] or kernel_files()
     told: dict[tuple[str, str], list[Told]] = {}
-    todo = parts(files)
+    head, todo = versions(), parts(files)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         under_way = {pool.submit(run, part): part for part in todo}
         for number, future in enumerate(as_completed(under_way), 1):
             part, one = under_way[future], future.result()
             told.setdefault((part.tool, part.file), []).append(one)
             print(f"{number} of {len(todo)}: {part.tool} {part.file} {one.passed} passed, {one.seconds:.0f} s {one.fault}", flush=True)
-    log.write_text("\n".join([*versions(), *(line(*key, told[key]) for key in sorted(told))]) + "\n", encoding="utf-8")
+    log.write_text("\n".join([*head, *(line(*key, told[key]) for key in sorted(told))]) + "\n", encoding="utf-8")
     return 1 if any(one.fault for several in told.values() for one in several) else 0
 
 

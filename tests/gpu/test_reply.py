@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kernels_numba.device import _loaded
 from kernels_numba.gpu.dense_matvec import dense_kernel
 from kernels_numba.gpu.dense_matvec_q8 import dense_q8_kernel
 from kernels_numba.gpu.matvec import matvec_kernel
@@ -144,6 +145,7 @@ def test_no_kernel_is_made_for_a_long_context_in_the_middle_of_a_reply(packs: Pa
         session.prompt(IDS[:READ] % pack.index.geometry.vocab)
         assert session._state is not None and session._replies is not None
         stepper = session._replies.stepper(session._state)
-        made = select_kernel.cache_info().misses
+        made, there = select_kernel.cache_info().misses, _loaded.cache_info().misses
         stepper.step([1])
     assert select_kernel.cache_info().misses == made > 0
+    assert _loaded.cache_info().misses == there, "a kernel was compiled or loaded"

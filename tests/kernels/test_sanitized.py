@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.gpu import sanitized
-from tests.gpu.sanitized import CLEAN, Part, Told, kernel_files, line, parts, run
+from tests.gpu.sanitized import CLEAN, ROOT, Part, Told, kernel_files, line, parts, run
 
 
 def stand_in(at: Path, says: str, code: str = '"$code"') -> str:
@@ -29,10 +31,12 @@ def moe(monkeypatch: pytest.MonkeyPatch) -> Part:
 def test_every_test_of_every_kernel_is_there_once_a_tool() -> None:
     files = kernel_files()
     assert {"test_dequantize.py", "test_grouped_matmul.py", "test_route_topk.py", "test_quantize_rows.py"} < set(files)
-    found = parts(["test_dequantize.py", "test_moe.py"])
+    asked = ["tests/gpu/test_dequantize.py", "tests/gpu/test_moe.py"]
+    told = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", *asked], cwd=ROOT, capture_output=True, text=True)
+    found = parts([Path(file).name for file in asked])
     for tool in CLEAN:
-        tests = [test for part in found if part.tool == tool for test in part.tests]
-        assert len(tests) == len(set(tests)) > 60 and any("True" in test for test in tests)
+        tests = sorted(test for part in found if part.tool == tool for test in part.tests)
+        assert tests == sorted(line for line in told.stdout.splitlines() if "::" in line) and len(tests) > 100
     assert all(0 < len(part.tests) <= sanitized.AT_ONCE and all(part.file in test for test in part.tests) for part in found)
 
 
@@ -50,3 +54,8 @@ def test_clean_is_what_ran_and_was_found_clean(moe: Part, tmp_path: Path, monkey
 def test_a_line_adds_up_and_says_the_worst() -> None:
     assert line("memcheck", "test_moe.py", [Told(2, 1.0, ""), Told(3, 1.0, "")]).split()[2:] == ["5", "passed", "0", "errors"]
     assert line("racecheck", "test_moe.py", [Told(2, 1.0, ""), Told(3, 1.0, "exit code 9")]).endswith("not clean")
+
+
+def test_a_file_without_tests_is_told() -> None:
+    with pytest.raises(SystemExit, match=r"no test was found in .*test_nothing\.py"):
+        parts(["test_moe.py", "test_nothing.py"])

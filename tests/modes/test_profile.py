@@ -74,6 +74,8 @@ def test_texts_are_counted_merged_and_planned_with(
     assert "predicted with the profile's counts of choices" in " ".join(capsys.readouterr().out.split())
     assert main(["mode=profile", root, f"profile.files=[{files[0]}]", f"profile.merge={tmp_path}/order.npz"]) == 3
     assert f"strata: profile.merge={tmp_path}/order.npz says which experts are hottest, but not by how much" in capsys.readouterr().err
+    assert main(["mode=profile", root, f"profile.files=[{files[0]}]", "profile.merge=~nobody-has-this-name/x"]) == 3
+    assert "strata: profile.merge=~nobody-has-this-name/x does not exist" in capsys.readouterr().err
     assert main(["mode=profile", root]) == 2
 
 

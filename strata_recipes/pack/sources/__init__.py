@@ -23,7 +23,7 @@ def source_path(model: schema.Model) -> Iterator[Path]:
         raise PackError(f"model {model.name!r} of kind {model.kind.name} states no model.source: name the file or folder that holds it")
     path = SHIPPED.get(model.source) or Path(os.path.expanduser(model.source))
     with stated_as("model.source", model.source):
-        if model.kind is choices.Source.gguf and path.is_dir():
+        if model.kind is choices.Source.gguf and os.path.isdir(path):  # unlike Path.is_dir it raises nothing
             raise FileError(f"{path} is a folder, model=gguf wants a file: name the .gguf in it, or use model=hf for a Hugging Face folder")
         yield path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from strata_recipes.errors import FileError, PackError
 from strata_recipes.pack.decode import parse_json
-from strata_recipes.pack.input_file import PARTIAL_SUFFIXES, InputFile
+from strata_recipes.pack.input_file import PARTIAL_SUFFIXES, InputFile, os_sentence
 from strata_recipes.pack.sources.safetensors_file import StoredTensor, read_safetensors
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -31,9 +32,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def weight_paths(folder: Path) -> list[Path]:
     """The shards in name order, all of them there; FileError or PackError for what is missing or too many."""
-    if not folder.is_dir():
-        state = "is a file: model=hf wants the folder that holds config.json" if folder.exists() else "does not exist"
-        raise FileError(f"{folder} {state}")
+    try:
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
+    except FileNotFoundError:
+        raise FileError(f"{folder} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise FileError(os_sentence(folder, "cannot be looked at", error)) from error
+    if not is_folder:
+        raise FileError(f"{folder} is a file: model=hf wants the folder that holds config.json")
     if not (folder / INDEX).exists():
         return [_single(folder)]
     names = sorted(set(_weight_map(folder).values()))
